@@ -1,0 +1,82 @@
+#include "base/bytes.h"
+
+#include <cctype>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+namespace fragscope {
+namespace {
+
+Error bad_size(std::string_view text) {
+  return {ErrorCode::kInvalidArgument,
+          "'" + std::string(text) + "' is not a size; write bytes (20971520) or 512M, 1.5GiB"};
+}
+
+// Multiplier of a suffix such as "", "b", "k", "kb", "kib"; 0 when unknown.
+uint64_t suffix_multiplier(std::string suffix) {
+  for (char& c : suffix) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (suffix.empty() || suffix == "b" || suffix == "bytes") return 1;
+  const std::string rest = suffix.substr(1);
+  if (!rest.empty() && rest != "b" && rest != "ib") return 0;
+  switch (suffix[0]) {
+    case 'k':
+      return kKiB;
+    case 'm':
+      return kMiB;
+    case 'g':
+      return kGiB;
+    case 't':
+      return 1024 * kGiB;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+Result<uint64_t> parse_size(std::string_view text) {
+  const std::string copy(text);
+  size_t digits = 0;
+  bool fraction = false;
+  while (digits < copy.size() && (std::isdigit(static_cast<unsigned char>(copy[digits])) ||
+                                  (copy[digits] == '.' && !fraction))) {
+    fraction |= copy[digits] == '.';
+    ++digits;
+  }
+  if (digits == 0 || copy[0] == '.') return bad_size(text);
+  size_t start = digits;
+  while (start < copy.size() && copy[start] == ' ') ++start;
+  const uint64_t multiplier = suffix_multiplier(copy.substr(start));
+  if (multiplier == 0 || (fraction && multiplier == 1)) return bad_size(text);
+  if (fraction) {
+    const double value = std::strtod(copy.c_str(), nullptr) * static_cast<double>(multiplier);
+    if (!(value < 9.2e18)) return bad_size(text);
+    return static_cast<uint64_t>(std::llround(value));
+  }
+  uint64_t value = 0;
+  for (size_t i = 0; i < digits; ++i) {
+    const auto digit = static_cast<uint64_t>(copy[i] - '0');
+    if (value > (UINT64_MAX - digit) / 10) return bad_size(text);
+    value = value * 10 + digit;
+  }
+  if (value > UINT64_MAX / multiplier) return bad_size(text);
+  return value * multiplier;
+}
+
+std::string format_size(uint64_t bytes) {
+  char buffer[48];
+  const auto value = static_cast<double>(bytes);
+  if (bytes <= kKiB) {
+    std::snprintf(buffer, sizeof buffer, "%llu bytes", static_cast<unsigned long long>(bytes));
+  } else if (bytes <= kMiB) {
+    std::snprintf(buffer, sizeof buffer, "%.2f KiB", value / static_cast<double>(kKiB));
+  } else if (bytes <= kGiB) {
+    std::snprintf(buffer, sizeof buffer, "%.2f MiB", value / static_cast<double>(kMiB));
+  } else {
+    std::snprintf(buffer, sizeof buffer, "%.2f GiB", value / static_cast<double>(kGiB));
+  }
+  return buffer;
+}
+
+}  // namespace fragscope

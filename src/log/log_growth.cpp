@@ -1,0 +1,23 @@
+#include "log/log_growth.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+
+namespace fragscope::log {
+
+int reserve_storage(int fd, uint64_t offset, uint64_t bytes) noexcept {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      offset + bytes > limit.rlim_cur) {
+    return EFBIG;
+  }
+  int error = EINTR;
+  while (error == EINTR) {
+    error = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  }
+  return error;
+}
+
+}  // namespace fragscope::log
