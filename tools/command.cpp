@@ -1,0 +1,37 @@
+#include "tools/command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace fragscope::tools {
+
+std::string one_line(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+int fail(const Error& error) { return fail(error, exit_code_of(error.code)); }
+
+int fail(const Error& error, int exit_code) {
+  if (!error.offset) return fail(error.text, exit_code);
+  return fail(fmt::format("{} (byte {})", error.text, *error.offset), exit_code);
+}
+
+int fail(std::string_view text, int exit_code) {
+  const std::string line = "fragscope: " + one_line(text) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  return exit_code;
+}
+
+void warn(std::string_view text) { fail("warning: " + std::string(text), 0); }
+
+}  // namespace fragscope::tools

@@ -1,0 +1,41 @@
+// What every subcommand shares: how it registers itself, and how it fails.
+//
+// One file cmd_<name>.cpp per subcommand. It defines add_<name>_command(), which adds a CLI11
+// subcommand whose callback does the work and leaves the exit code in the context; the name stands
+// in commands.def and the file in tools/CMakeLists.txt. Results go to stdout, everything else to
+// stderr.
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+#include "tools/exit_codes.h"
+
+namespace CLI {
+class App;
+}
+
+namespace fragscope::tools {
+
+struct CommandContext {
+  int exit_code = kExitOk;
+};
+
+#define FRAGSCOPE_COMMAND(name) void add_##name##_command(CLI::App& app, CommandContext& context);
+#include "tools/commands.def"
+#undef FRAGSCOPE_COMMAND
+
+// Prints ONE line `fragscope: <text>[ (byte <offset>)]` on stderr and returns the exit code that
+// belongs to it; control characters of the text are escaped, so that it stays one line.
+int fail(const Error& error);
+// The same with a code of the caller's choice (kExitOutput, kExitRunFailed, …).
+int fail(const Error& error, int exit_code);
+int fail(std::string_view text, int exit_code);
+
+// `fragscope: warning: <text>` on stderr.
+void warn(std::string_view text);
+
+// Control characters as \xNN: for text of foreign origin (paths, program names) in one line.
+std::string one_line(std::string_view text);
+
+}  // namespace fragscope::tools

@@ -1,0 +1,59 @@
+// fragscope: records, replays and explains the GPU memory of unmodified programs.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "tools/command.h"
+#include "tools/version.h"
+
+namespace fragscope::tools {
+namespace {
+
+constexpr const char* kFooter =
+    "Exit codes: 0 ok, 1 the answer is no, 2 usage, 3 input unusable, 4 output cannot be written,\n"
+    "5 nothing was recorded, 125 run itself failed, 126 command not executable, 127 command not\n"
+    "found; otherwise `run` passes the program's code on (128+n for a signal).";
+
+int parse_failure(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+    return app.exit(error);  // --help, --version: on stdout
+  }
+  return fail(std::string(error.what()) + "; see fragscope --help", kExitUsage);
+}
+
+// A result that did not reach its reader is a failure, however right it was.
+int finish_output(int exit_code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  return fail(fmt::format("cannot write to standard output: {}", std::strerror(errno)),
+              kExitOutput);
+}
+
+int main(int argc, char** argv) {
+  CLI::App app("Records, replays and explains the GPU memory of unmodified programs", "fragscope");
+  app.set_version_flag("--version", fmt::format("fragscope {}", kVersion));
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  CommandContext context;
+#define FRAGSCOPE_COMMAND(name) add_##name##_command(app, context);
+#include "tools/commands.def"
+#undef FRAGSCOPE_COMMAND
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+    return fail(fmt::format("no command '{}'; see fragscope --help", argv[1]), kExitUsage);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return finish_output(parse_failure(app, error));
+  } catch (const std::exception& error) {
+    return fail(error.what(), kExitNo);
+  }
+  return finish_output(context.exit_code);
+}
+
+}  // namespace
+}  // namespace fragscope::tools
+
+int main(int argc, char** argv) { return fragscope::tools::main(argc, argv); }

@@ -1,0 +1,31 @@
+// Opens whatever can be read as a run: a run.fsr directory (sealed, live, or left by a killed
+// collector), one trace file (.fst), one log (.fslog), or a text trace.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "trace/run_directory.h"
+#include "trace/trace_reader.h"
+
+namespace fragscope::tools {
+
+struct OpenRun {
+  std::string path;
+  std::optional<trace::RunInfo> info;  // absent: not a run directory, or its run.json is unusable
+  std::vector<trace::TraceReader> processes;  // in the order of their start
+  // What is wrong and did not prevent reading; each is one line and names the file. Damage that
+  // only shows while events are read is in each reader's damage().
+  std::vector<std::string> warnings;
+};
+
+// Errors: kNotFound, kPermission, kForeign, kNewerVersion, kDamaged: nothing in `path` can be read.
+// A run directory with some readable files is no error; a run without processes is none either.
+Result<OpenRun> open_run(const std::string& path);
+
+// Prints the warnings and, if the readers have been read, their damage: one line each on stderr.
+void print_warnings(const OpenRun& run);
+
+}  // namespace fragscope::tools
