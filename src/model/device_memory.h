@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 
 namespace fragscope::model {
 
@@ -86,8 +85,8 @@ class DeviceMemory {
     std::map<uint64_t, uint64_t> free;  // address -> bytes
     uint64_t live = 0;                  // allocations in it
   };
-  std::optional<uint64_t> take_pages(std::map<uint64_t, uint64_t>& holes, uint64_t bytes,
-                                     uint64_t alignment);
+  std::optional<uint64_t> take_pages(uint64_t bytes);
+  void return_pages(uint64_t address, uint64_t bytes);
   std::optional<uint64_t> allocate_small(uint64_t bytes);
 
   CapacityBook& book_;
