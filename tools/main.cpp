@@ -24,6 +24,11 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error) {
   return fail(std::string(error.what()) + "; see fragscope --help", kExitUsage);
 }
 
+bool is_command(const CLI::App& app, const std::string& name) {
+  const auto named = [&](const CLI::App* command) { return command->check_name(name); };
+  return !app.get_subcommands(named).empty();
+}
+
 // A result that did not reach its reader is a failure, however right it was.
 int finish_output(int exit_code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
@@ -40,7 +45,7 @@ int main(int argc, char** argv) {
 #define FRAGSCOPE_COMMAND(name) add_##name##_command(app, context);
 #include "tools/commands.def"
 #undef FRAGSCOPE_COMMAND
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+  if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
     return fail(fmt::format("no command '{}'; see fragscope --help", argv[1]), kExitUsage);
   }
   try {
