@@ -1,0 +1,68 @@
+// The collector of `fragscope run`: turns the logs of a run's processes into trace files while they
+// live, and seals each trace when its process is gone. It runs in the parent, so a target that is
+// killed loses nothing that it had committed.
+//
+// Use: create_run_directory(); Collector::open(); start the command; poll() every few ten
+// milliseconds and after each SIGCHLD; note_exit() for every process that was waited for; finish().
+//
+// Ownership: owns the run directory's run.json and *.fst files and removes a log once its trace is
+// sealed. Threads: one at a time. Errors: poll() and finish() report a refusing output (disk full,
+// directory gone) once; from then on that process's log is kept and named in Summary::warnings.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "trace/run_directory.h"
+
+namespace fragscope::capture {
+
+struct CollectorOptions {
+  std::string run_directory;  // exists; holds the result
+  std::string log_directory;  // FRAGSCOPE_LOG_DIR; logs are looked for here and in run_directory
+  // command, start_time, host, gpu, fragscope_version; the rest is the collector's.
+  trace::RunInfo info;
+};
+
+struct Summary {
+  uint64_t processes = 0;  // that left a trace
+  uint64_t still_running = 0;
+  uint64_t events = 0;
+  uint64_t dropped_events = 0;  // found no room in their log
+  uint64_t torn_records = 0;    // their writer died in the middle
+  // One line each: a log that could not be drained and where it is, a foreign file, …
+  std::vector<std::string> warnings;
+};
+
+class Collector {
+ public:
+  // Writes run.json with sealed = false. Errors: kPermission, kNoSpace, kNotFound.
+  static Result<Collector> open(CollectorOptions options);
+  Collector(Collector&&) noexcept;
+  Collector& operator=(Collector&&) noexcept;
+  ~Collector();  // without finish(): what was flushed stays, logs stay, run.json stays unsealed
+
+  // Takes up new logs, drains all, seals the traces of processes that are gone. Never waits.
+  Status poll();
+
+  // How a process ended that the caller has waited for. Call it after waitpid() returned and before
+  // the next poll(): a gone process without a note is sealed as `vanished`.
+  void note_exit(uint32_t pid, trace::ProcessExit exit);
+
+  // Processes with a log that are alive now; finish() does not wait for them.
+  uint64_t live_processes() const;
+
+  // Last poll, seals what can be sealed and run.json, removes the log directory if it is empty. The
+  // traces of processes that still run stay unsealed and readable; their logs stay.
+  // `exit`: of the command itself.
+  Result<Summary> finish(trace::ProcessExit exit);
+
+ private:
+  struct State;
+  explicit Collector(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace fragscope::capture
