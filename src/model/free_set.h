@@ -1,0 +1,65 @@
+// The free blocks of one (pool, stream), in the allocator's search order: size, then `tie` (address
+// or creation number by TieRule), then address.
+//
+// A sequence of small sorted leaves: search is two binary searches in contiguous memory, insertion
+// and removal move at most one leaf. Iterators die with every change.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "model/block.h"
+
+namespace fragscope::model {
+
+struct FreeEntry {
+  uint64_t size;
+  uint64_t tie;
+  uint64_t address;
+  BlockIndex block;
+
+  bool operator<(const FreeEntry& other) const {
+    if (size != other.size) return size < other.size;
+    if (tie != other.tie) return tie < other.tie;
+    return address < other.address;
+  }
+};
+
+class FreeSet {
+ public:
+  struct Position {
+    uint32_t leaf = 0;
+    uint32_t slot = 0;
+    bool operator==(const Position&) const = default;
+  };
+
+  bool empty() const { return count_ == 0; }
+  size_t size() const { return count_; }
+
+  void insert(const FreeEntry& entry);
+  // The entry must be there.
+  void erase(const FreeEntry& entry);
+
+  // First entry of at least `size` bytes; end() if none.
+  Position lower_bound(uint64_t size) const;
+  Position begin() const { return {}; }
+  Position end() const { return {static_cast<uint32_t>(leaves_.size()), 0}; }
+  Position after(Position at) const;
+  Position before(Position at) const;  // `at` is not begin()
+  const FreeEntry& at(Position at) const { return leaves_[at.leaf].entries[at.slot]; }
+
+ private:
+  static constexpr uint32_t kLeafEntries = 32;
+  struct Leaf {
+    uint32_t count = 0;
+    FreeEntry entries[kLeafEntries];
+  };
+  uint32_t leaf_for(const FreeEntry& entry) const;
+
+  std::vector<FreeEntry> last_;  // greatest entry of each leaf
+  std::vector<Leaf> leaves_;
+  size_t count_ = 0;
+};
+
+}  // namespace fragscope::model
