@@ -2,7 +2,7 @@
 # Looked for in: FRAGSCOPE_CUDA12_INCLUDE / FRAGSCOPE_CUDA13_INCLUDE, the pip header wheels that
 # tools/setup.sh unpacks below the cache directory, an installed toolkit (>= 12.4).
 
-if(DEFINED ENV{XDG_CACHE_HOME})
+if(NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
   set(FRAGSCOPE_CACHE $ENV{XDG_CACHE_HOME}/fragscope)
 else()
   set(FRAGSCOPE_CACHE $ENV{HOME}/.cache/fragscope)
@@ -12,11 +12,13 @@ set(FRAGSCOPE_CUDA_MAJORS "")
 foreach(major 12 13)
   set(FRAGSCOPE_CUDA${major}_INCLUDE "" CACHE PATH "Directory of cuda.h, CUDA ${major}")
   set(found "")
+  file(GLOB toolkits /usr/local/cuda-${major}*/include)
   foreach(dir ${FRAGSCOPE_CUDA${major}_INCLUDE} ${FRAGSCOPE_CACHE}/cuda-headers/${major}/include
-              /usr/local/cuda/include /usr/include)
+              /usr/local/cuda/include ${toolkits} /usr/include)
     if(NOT found AND EXISTS ${dir}/cuda.h AND EXISTS ${dir}/cuda_runtime_api.h)
       file(STRINGS ${dir}/cuda.h line REGEX "^#define CUDA_VERSION ${major}[0-9][0-9][0-9]$")
-      if(line)
+      string(REGEX REPLACE "[^0-9]" "" version "${line}")
+      if(line AND version GREATER_EQUAL 12040)
         set(found ${dir})
       endif()
     endif()

@@ -1,0 +1,63 @@
+# Thin front: every line calls a script or CMake. `make demo` and `make test` work as the first
+# command on a bare machine; what they install is listed in CONTRIBUTING.md.
+#
+#   make             set up and build build/release
+#   make demo        record, replay, explain and fix an out-of-memory case; no GPU needed
+#   make demo-torch  the same with a real PyTorch script (installs torch in a cached venv)
+#   make test        everything but the benchmarks; ends with "N passed, N failed"
+#   make test-quick  without the torch tier       make test-torch  the torch tier alone
+#   make asan tsan   unit tests under sanitizers  make bench       benchmarks, with the machine
+#   make format tidy clang-format in place, clang-tidy
+#   make install PREFIX=/usr/local                make clean
+SHELL := /bin/bash
+PREFIX ?= /usr/local
+
+.DEFAULT_GOAL := build
+.PHONY: build setup demo demo-torch test test-quick test-torch asan tsan bench install format tidy clean
+
+setup:
+	@tools/setup.sh
+
+build: setup
+	@tools/build.sh release
+
+demo: build
+	@tools/demo/demo.sh
+
+demo-torch: build
+	@tools/setup.sh --torch
+	@tools/demo/demo.sh --torch
+
+test:
+	@tools/test.sh quick torch
+
+test-quick:
+	@tools/test.sh quick
+
+test-torch:
+	@tools/test.sh torch
+
+asan:
+	@tools/test.sh asan
+
+tsan:
+	@tools/test.sh tsan
+
+bench:
+	@tools/setup.sh --bench
+	@tools/bench.sh
+
+install: build
+	@cmake --install build/release --prefix "$(PREFIX)"
+
+format:
+	@tools/setup.sh --lint
+	@git ls-files '*.cpp' '*.h' | xargs clang-format -i
+
+tidy:
+	@tools/setup.sh --lint
+	@tools/build.sh dev
+	@git ls-files 'src/*.cpp' 'tools/*.cpp' 'shim/*.cpp' | xargs clang-tidy --quiet -p build/dev
+
+clean:
+	@rm -rf build
