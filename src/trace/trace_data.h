@@ -47,6 +47,7 @@ struct ProcessInfo {
   uint64_t event_count = 0;
   uint64_t dropped_events = 0;  // found no room in the log
   uint64_t torn_records = 0;    // their writer died in the middle
+  uint64_t log_position = 0;    // unsealed: records of the log that the trace holds already
   bool sealed = false;          // the trailer was there and right
 };
 

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ class TraceReader {
 
   // False at the end or at damage. Chunks are decoded one at a time.
   bool next(Event& event);
+  // The same, many at a time (empty = end or damage); valid until the next call of either.
+  std::span<const Event> next_batch();
   // Back to the first event. Tables stay.
   void rewind();
 

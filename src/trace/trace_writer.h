@@ -38,7 +38,9 @@ class TraceWriter {
   TraceWriter& operator=(TraceWriter&&) noexcept;
   ~TraceWriter();
 
-  // Events come in seq order; pid must be the process's.
+  // Events come in ascending seq; pid must be the process's. A table entry comes before the first
+  // event that refers to it; one that is there already is ignored. Stacks deeper than 4096 frames
+  // and texts longer than 1 MiB are cut.
   Status add_event(const Event& event);
   Status add_stack(uint32_t id, std::span<const uint64_t> frames);
   Status add_text(uint32_t id, std::string_view text);
@@ -46,6 +48,13 @@ class TraceWriter {
   Status add_module(const Module& module);
   Status add_property(std::string_view key, std::string_view value);
 
+  // The file is drained from a log: everything before `position` has been added, counting what the
+  // next add_*() adds. Goes into the file with the events, so that a reader of an unsealed trace
+  // knows where in the log to go on.
+  void set_log_position(uint64_t position);
+
+  // Records added but not handed to the sink yet.
+  uint64_t unflushed() const;
   Status flush();
   // Trailer: exit, counts, api_calls. Nothing may follow.
   Status seal(const ProcessInfo& process, const std::map<std::string, uint64_t>& api_calls);
