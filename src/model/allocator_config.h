@@ -26,7 +26,8 @@ struct AllocatorConfig {
   std::string text;  // as given last
 
   uint64_t max_split_size = kUnlimitedSplit;
-  uint64_t max_non_split_rounding = 20 * kMiB;
+  uint64_t max_non_split_rounding = 20 * kMiB;  // unless named: large_segment_size
+  bool max_non_split_rounding_named = false;
   uint64_t large_segment_size = 20 * kMiB;
   double garbage_collection_threshold = 0;  // 0: off
   // Divisions per power of two; entry i is for sizes in [2^i, 2^(i+1)) MiB, entry 0 also for less.

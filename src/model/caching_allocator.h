@@ -91,8 +91,8 @@ class CachingAllocator {
   // For replays that know when a block came back but not which streams held it: frees the block as
   // if another stream used it until complete_block(), or a flush, comes first.
   FreeOutcome free_pending(BlockIndex block);
-  // Its use has ended. False: `block` no longer waits (a flush was first). `generation` is that of
-  // the block when it was freed.
+  // Its use has ended. False: `block` no longer waits (a flush was first). `generation` is
+  // blocks()[block].generation, read right after free_pending().
   bool complete_block(BlockIndex block, uint32_t generation);
   // What the start of every malloc does: frees the blocks whose events are done.
   void process_events();
@@ -107,8 +107,8 @@ class CachingAllocator {
 
   // --- private pools --------------------------------------------------------------------------
   // Opens a scope: requests on `stream` (all streams if none is named) go to pool `id`, which is
-  // created or gets one more user.
-  void begin_pool(PoolId id, std::optional<uint64_t> stream = std::nullopt);
+  // created or gets one more user. False: a scope of that pool is open already.
+  bool begin_pool(PoolId id, std::optional<uint64_t> stream = std::nullopt);
   // Closes the newest open scope of the pool. False: there is none.
   bool end_pool(PoolId id);
   // One user less; without users its free segments go back with the next flush. False: unknown.
@@ -139,21 +139,179 @@ class CachingAllocator {
   // --- pure rules, also for reports -------------------------------------------------------------
   uint64_t round_size(uint64_t requested) const;
   uint64_t segment_size(uint64_t rounded) const;
+  std::optional<uint64_t> allowed_bytes() const { return allowed_; }  // by the memory fraction
 
  private:
+  friend class InvariantCheck;
+
+  struct BlockPool {
+    PoolKind kind = PoolKind::kSmall;
+    uint32_t owner = kNone;        // private pool
+    uint32_t calls = 0;            // searches while garbage collection is on
+    std::vector<uint32_t> arenas;  // by stream handle
+  };
+  struct Arena {  // one stream of one pool
+    uint64_t stream = 0;
+    uint32_t pool = kNone;
+    FreeSet free;
+    std::vector<BlockIndex> unmapped;  // by address
+  };
+  struct PrivatePool {
+    PoolId id;
+    bool alive = false;
+    bool freeable = false;
+    int64_t uses = 0;
+    uint64_t segments = 0;  // segments and mapped pieces it holds
+    uint32_t small = kNone;
+    uint32_t large = kNone;
+    size_t stats = 0;  // entry of stats_.private_pools
+    PoolTraits traits;
+  };
+  struct Range {  // an expandable segment
+    uint64_t address = 0;
+    uint64_t bytes = 0;
+    uint64_t page = 0;
+    bool alive = false;
+  };
+  struct Scope {
+    PoolId pool;
+    std::optional<uint64_t> stream;
+  };
+  struct StreamUse {
+    uint64_t stream = 0;
+    bool under_scope = false;
+  };
+  struct PendingEvent {
+    uint64_t position = 0;  // of the stream's work
+    BlockIndex block = kNone;
+  };
+  struct StreamWork {
+    uint64_t stream = 0;
+    uint64_t submitted = 0;
+    uint64_t completed = 0;
+    std::deque<PendingEvent> events;
+  };
+  struct Hold {
+    BlockIndex block = kNone;
+    uint32_t generation = 0;
+  };
+  struct Request {
+    uint64_t requested = 0;
+    uint64_t rounded = 0;
+    uint64_t segment = 0;
+    uint64_t stream = 0;
+    uint32_t arena = kNone;
+    bool expandable = false;
+  };
+  enum class Attempt : uint8_t { kGot, kFailed, kRejected };
+  enum class Release : uint8_t { kReleased, kNothing, kAssertion };
+
+  // Requests (caching_allocator.cpp)
+  Request make_request(uint64_t requested, uint64_t stream);
+  BlockIndex take_free(const Request& request);
+  FreeSet::Position skip_expandable(const FreeSet& set, FreeSet::Position at,
+                                    const Request& request) const;
+  bool refuses_oversize(uint64_t rounded, uint64_t block_size) const;
+  MallocResult malloc_uncached(Request& request);
+  MallocResult finish_malloc(const Request& request, BlockIndex found);
+  bool should_split(const Request& request, const Block& block) const;
+  BlockIndex split_front(BlockIndex rest, uint64_t size);
+  void count_split(const Block& taken, const Block* rest, bool was_split, PoolKind kind);
+  Attempt new_segment(const Request& request, bool retry, BlockIndex& found);
+  BlockIndex device_segment(const Request& request);
+  MallocResult out_of_memory(const Request& request);
+  MallocResult reject(const Request& request);
+  MallocResult fail_assertion(std::string_view text);
+  void fill_oom_facts(const Request& request);
+  void start_free(BlockIndex index);
+  void finish_free(BlockIndex index);
+  uint64_t merge(BlockIndex into, BlockIndex from);
+
+  // Release (allocator_release.cpp)
+  void collect_garbage();
+  bool collect_pass(double age_limit, uint64_t& total_age, uint64_t& count, uint64_t& reclaimed);
+  Release release_oversize(const Request& request);
+  void release_cached(PoolId id);
+  void release_pool_blocks(uint32_t pool);
+  void release_private(PrivatePool& pool);
+  void release_segment(BlockIndex index);
+
+  // Expandable segments (allocator_expandable.cpp)
+  BlockIndex take_expandable(const Request& request);
+  BlockIndex find_expandable(const Request& request);
+  BlockIndex new_range(const Request& request);
+  uint64_t range_bytes(uint64_t page, uint64_t total) const;
+  bool is_available(BlockIndex index) const;
+  bool map_block(BlockIndex index, uint64_t size);
+  void unmap_block(BlockIndex index);
+  BlockIndex piece_of(BlockIndex whole, uint64_t address, uint64_t size, bool mapped);
+  void release_range(BlockIndex index);
+  void link_after(BlockIndex index, BlockIndex piece);
+  void link_before(BlockIndex index, BlockIndex piece);
+  void insert_unmapped(BlockIndex index);
+  void erase_unmapped(BlockIndex index);
+
+  // Events (allocator_events.cpp)
+  StreamWork& stream_work(uint64_t stream);
+  bool events_outstanding() const { return outstanding_ != 0 || !deferred_.empty(); }
+  void insert_events(BlockIndex index);
+  void insert_deferred_events();
+  void finish_event(BlockIndex index);
+  void synchronize_events(uint32_t private_pool);
+  void synchronize_stream(uint64_t stream);
+  void synchronize_holds(uint32_t private_pool);
+  bool is_held(const Hold& hold) const;
+  bool belongs_to(BlockIndex index, uint32_t private_pool) const;
+
+  // Pools (allocator_pools.cpp)
+  uint32_t make_pool(PoolKind kind, uint32_t owner);
+  uint32_t arena_of(uint32_t pool, uint64_t stream);
+  uint32_t pool_for(uint64_t rounded, uint64_t stream) const;
+  uint32_t find_private(PoolId id) const;
+  uint32_t ensure_private(PoolId id);
+  BlockIndex take_fallback(Request& request);
+  bool scope_blocks() const;
+  uint64_t private_free_bytes() const;
+  void count_reserved(uint32_t pool, uint64_t grown, uint64_t shrunk);
+
+  const BlockPool& pool_of(const Block& block) const { return pools_[arenas_[block.arena].pool]; }
+  BlockPool& pool_of(const Block& block) { return pools_[arenas_[block.arena].pool]; }
+  FreeEntry entry_of(BlockIndex index) const;
+  void insert_free(BlockIndex index);
+  void erase_free(BlockIndex index) { arenas_[blocks_[index].arena].free.erase(entry_of(index)); }
+  uint32_t number_for_new(uint32_t inherited);
+  bool collects_garbage() const {
+    return allowed_.has_value() && config_.garbage_collection_threshold > 0;
+  }
+  uint64_t reserved() const { return static_cast<uint64_t>(stats_.reserved_bytes.all.current); }
+  void trace(TraceAction action, const Block& block, uint64_t size) {
+    if (observer_ == nullptr) return;
+    const Arena& arena = arenas_[block.arena];
+    observer_->on_entry({action, pools_[arena.pool].kind, block.address, size, arena.stream});
+  }
+
   AllocatorConfig config_;
   const VersionProfile& profile_;
   SegmentProvider& provider_;
   TraceObserver* observer_ = nullptr;
   DeviceStats stats_;
   BlockTable blocks_;
+  std::vector<BlockPool> pools_;
+  std::vector<Arena> arenas_;
+  std::vector<PrivatePool> private_pools_;
+  std::vector<Range> ranges_;
+  std::vector<Scope> scopes_;  // oldest first
+  std::vector<StreamWork> stream_work_;
+  std::vector<BlockIndex> deferred_;  // freed under a scope
+  std::vector<Hold> holds_;           // free_pending()
+  std::vector<Hold> ended_holds_;     // complete_block()
+  std::unordered_map<BlockIndex, std::vector<StreamUse>> uses_;
+  std::optional<uint64_t> allowed_;  // bytes, by the memory fraction
+  double fraction_ = 1.0;
+  uint32_t next_number_ = 0;
+  uint64_t outstanding_ = 0;  // events and holds
   OomFacts last_oom_;
   std::string_view last_error_;
-  struct Scope {
-    PoolId pool;
-    std::optional<uint64_t> stream;
-  };
-  std::vector<Scope> scopes_;  // oldest first
 };
 
 }  // namespace fragscope::model

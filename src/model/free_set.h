@@ -2,7 +2,7 @@
 // or creation number by TieRule), then address.
 //
 // A sequence of small sorted leaves: search is two binary searches in contiguous memory, insertion
-// and removal move at most one leaf. Iterators die with every change.
+// and removal move at most one leaf. Positions die with every change.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@
 namespace fragscope::model {
 
 struct FreeEntry {
-  uint64_t size;
-  uint64_t tie;
-  uint64_t address;
-  BlockIndex block;
+  uint64_t size = 0;
+  uint64_t tie = 0;
+  uint64_t address = 0;
+  BlockIndex block = kNone;
 
   bool operator<(const FreeEntry& other) const {
     if (size != other.size) return size < other.size;
@@ -29,7 +29,7 @@ struct FreeEntry {
 class FreeSet {
  public:
   struct Position {
-    uint32_t leaf = 0;
+    uint32_t leaf = 0;  // place in `order_`
     uint32_t slot = 0;
     bool operator==(const Position&) const = default;
   };
@@ -44,10 +44,10 @@ class FreeSet {
   // First entry of at least `size` bytes; end() if none.
   Position lower_bound(uint64_t size) const;
   Position begin() const { return {}; }
-  Position end() const { return {static_cast<uint32_t>(leaves_.size()), 0}; }
+  Position end() const { return {static_cast<uint32_t>(order_.size()), 0}; }
   Position after(Position at) const;
   Position before(Position at) const;  // `at` is not begin()
-  const FreeEntry& at(Position at) const { return leaves_[at.leaf].entries[at.slot]; }
+  const FreeEntry& at(Position at) const { return leaf(at.leaf).entries[at.slot]; }
 
  private:
   static constexpr uint32_t kLeafEntries = 32;
@@ -55,10 +55,17 @@ class FreeSet {
     uint32_t count = 0;
     FreeEntry entries[kLeafEntries];
   };
-  uint32_t leaf_for(const FreeEntry& entry) const;
+  const Leaf& leaf(uint32_t place) const { return leaves_[order_[place]]; }
+  Leaf& leaf(uint32_t place) { return leaves_[order_[place]]; }
+  // First leaf whose greatest entry is not below `entry`; the last leaf if there is none.
+  uint32_t place_for(const FreeEntry& entry) const;
+  void split_leaf(uint32_t place);
+  void drop_leaf(uint32_t place);
 
-  std::vector<FreeEntry> last_;  // greatest entry of each leaf
+  std::vector<FreeEntry> greatest_;  // of each leaf, in order
+  std::vector<uint32_t> order_;      // leaves in order
   std::vector<Leaf> leaves_;
+  std::vector<uint32_t> unused_;
   size_t count_ = 0;
 };
 

@@ -31,6 +31,10 @@ struct Stat {
     current -= static_cast<int64_t>(amount);
     freed += static_cast<int64_t>(amount);
   }
+  void change(int64_t amount) {
+    if (amount >= 0) rise(static_cast<uint64_t>(amount));
+    if (amount < 0) fall(static_cast<uint64_t>(-amount));
+  }
   void reset_peak() { peak = current; }
   void reset_accumulated() { allocated = freed = 0; }
 };
@@ -49,6 +53,10 @@ struct PoolStat {
   void fall(PoolKind pool, uint64_t amount) {
     all.fall(amount);
     kind[static_cast<size_t>(pool)].fall(amount);
+  }
+  void change(PoolKind pool, int64_t amount) {
+    all.change(amount);
+    kind[static_cast<size_t>(pool)].change(amount);
   }
 };
 

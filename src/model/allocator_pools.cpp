@@ -1,0 +1,170 @@
+// Pools, scopes, the memory fraction, and the books of reserved bytes.
+#include <algorithm>
+
+#include "model/caching_allocator.h"
+#include "model/rounding.h"
+
+namespace fragscope::model {
+namespace {
+
+constexpr uint32_t kLargePool = 0;
+constexpr uint32_t kSmallPool = 1;
+
+}  // namespace
+
+uint32_t CachingAllocator::make_pool(PoolKind kind, uint32_t owner) {
+  BlockPool& pool = pools_.emplace_back();
+  pool.kind = kind;
+  pool.owner = owner;
+  return static_cast<uint32_t>(pools_.size() - 1);
+}
+
+uint32_t CachingAllocator::arena_of(uint32_t pool, uint64_t stream) {
+  std::vector<uint32_t>& arenas = pools_[pool].arenas;
+  auto at = arenas.begin();
+  while (at != arenas.end() && arenas_[*at].stream < stream) ++at;
+  if (at != arenas.end() && arenas_[*at].stream == stream) return *at;
+  Arena& arena = arenas_.emplace_back();
+  arena.stream = stream;
+  arena.pool = pool;
+  return *arenas.insert(at, static_cast<uint32_t>(arenas_.size() - 1));
+}
+
+bool CachingAllocator::scope_blocks() const {
+  return profile_.scope == ScopeRule::kAnyScopeBlocks && !scopes_.empty();
+}
+
+uint32_t CachingAllocator::pool_for(uint64_t rounded, uint64_t stream) const {
+  const bool small = rounded <= kSmallSize;
+  const auto matches = [stream](const Scope& scope) {
+    return !scope.stream || *scope.stream == stream;
+  };
+  const Scope* scope = nullptr;
+  if (profile_.newest_scope_first) {
+    const auto found = std::find_if(scopes_.rbegin(), scopes_.rend(), matches);
+    if (found != scopes_.rend()) scope = &*found;
+  } else {
+    const auto found = std::find_if(scopes_.begin(), scopes_.end(), matches);
+    if (found != scopes_.end()) scope = &*found;
+  }
+  const uint32_t owner = scope == nullptr ? kNone : find_private(scope->pool);
+  if (owner == kNone) return small ? kSmallPool : kLargePool;
+  return small ? private_pools_[owner].small : private_pools_[owner].large;
+}
+
+uint32_t CachingAllocator::find_private(PoolId id) const {
+  for (size_t i = 0; i < private_pools_.size(); ++i) {
+    if (private_pools_[i].alive && private_pools_[i].id == id) return static_cast<uint32_t>(i);
+  }
+  return kNone;
+}
+
+uint32_t CachingAllocator::ensure_private(PoolId id) {
+  const uint32_t found = find_private(id);
+  if (found != kNone) return found;
+  uint32_t index = 0;
+  while (index < private_pools_.size() && private_pools_[index].alive) ++index;
+  if (index == private_pools_.size()) {
+    PrivatePool& fresh = private_pools_.emplace_back();
+    fresh.small = make_pool(PoolKind::kSmall, index);
+    fresh.large = make_pool(PoolKind::kLarge, index);
+  }
+  PrivatePool& pool = private_pools_[index];
+  pools_[pool.small].calls = pools_[pool.large].calls = 0;
+  pool.id = id;
+  pool.alive = true;
+  pool.freeable = false;
+  pool.uses = 0;
+  pool.segments = 0;
+  pool.traits = {};
+  std::vector<PrivatePoolBytes>& bytes = stats_.private_pools;
+  const auto same = [id](const PrivatePoolBytes& entry) { return entry.id == id; };
+  const auto at = std::find_if(bytes.begin(), bytes.end(), same);
+  pool.stats = static_cast<size_t>(at - bytes.begin());
+  if (at == bytes.end()) bytes.push_back({id, {}});
+  return index;
+}
+
+bool CachingAllocator::begin_pool(PoolId id, std::optional<uint64_t> stream) {
+  const auto same = [id](const Scope& scope) { return scope.pool == id; };
+  if (!profile_.scope_by_stream && std::any_of(scopes_.begin(), scopes_.end(), same)) return false;
+  PrivatePool& pool = private_pools_[ensure_private(id)];
+  pool.freeable = false;
+  ++pool.uses;
+  scopes_.push_back({id, stream});
+  return true;
+}
+
+bool CachingAllocator::end_pool(PoolId id) {
+  const auto same = [id](const Scope& scope) { return scope.pool == id; };
+  const auto newest = std::find_if(scopes_.rbegin(), scopes_.rend(), same);
+  if (newest == scopes_.rend()) return false;
+  scopes_.erase(std::next(newest).base());
+  return true;
+}
+
+bool CachingAllocator::release_pool(PoolId id) {
+  const uint32_t index = find_private(id);
+  if (index == kNone || private_pools_[index].uses == 0) return false;
+  PrivatePool& pool = private_pools_[index];
+  if (--pool.uses == 0) pool.freeable = true;
+  return true;
+}
+
+void CachingAllocator::create_pool(PoolId id, PoolTraits traits) {
+  PrivatePool& pool = private_pools_[ensure_private(id)];
+  pool.freeable = false;
+  ++pool.uses;
+  pool.traits = traits;
+}
+
+// A request to a default pool that found no memory may be served from a `use_on_oom` pool.
+BlockIndex CachingAllocator::take_fallback(Request& request) {
+  if (pools_[arenas_[request.arena].pool].owner != kNone) return kNone;
+  for (const PrivatePool& pool : private_pools_) {
+    if (!pool.alive || !pool.traits.use_on_oom) continue;
+    Request other = request;
+    other.expandable = false;
+    const uint32_t target = request.rounded <= kSmallSize ? pool.small : pool.large;
+    other.arena = arena_of(target, request.stream);
+    const BlockIndex found = take_free(other);
+    if (found == kNone) continue;
+    request = other;
+    return found;
+  }
+  return kNone;
+}
+
+uint64_t CachingAllocator::private_free_bytes() const {
+  uint64_t bytes = 0;
+  for (const Arena& arena : arenas_) {
+    if (pools_[arena.pool].owner == kNone) continue;
+    for (auto at = arena.free.begin(); at != arena.free.end(); at = arena.free.after(at)) {
+      bytes += arena.free.at(at).size;
+    }
+  }
+  return bytes;
+}
+
+void CachingAllocator::count_reserved(uint32_t pool, uint64_t grown, uint64_t shrunk) {
+  const auto count = [&](PoolStat& stat) {
+    if (grown != 0) stat.rise(pools_[pool].kind, grown);
+    if (shrunk != 0) stat.fall(pools_[pool].kind, shrunk);
+  };
+  count(stats_.reserved_bytes);
+  if (pools_[pool].owner == kNone) return;
+  count(stats_.private_pools[private_pools_[pools_[pool].owner].stats].reserved_bytes);
+}
+
+bool CachingAllocator::set_memory_fraction(double fraction) {
+  if (!(fraction >= 0 && fraction <= 1)) return false;
+  if (profile_.full_fraction_is_unset && fraction >= 1) {
+    allowed_.reset();
+    return true;
+  }
+  const double total = static_cast<double>(provider_.memory_info().total);
+  allowed_ = static_cast<uint64_t>(fraction * total);
+  return true;
+}
+
+}  // namespace fragscope::model

@@ -1,0 +1,168 @@
+// What the allocator gives back to the device: garbage collection, the oversize release, the flush.
+#include <algorithm>
+
+#include "model/caching_allocator.h"
+
+namespace fragscope::model {
+namespace {
+
+constexpr uint32_t kLargePool = 0;
+constexpr uint32_t kSmallPool = 1;
+
+}  // namespace
+
+// garbage_collect_cached_blocks: unsplit free blocks of the default large pool, those first that
+// have been passed over by at least the average number of requests.
+void CachingAllocator::collect_garbage() {
+  const auto limit =
+      static_cast<uint64_t>(config_.garbage_collection_threshold * static_cast<double>(*allowed_));
+  if (reserved() <= limit) return;
+  const uint64_t target = reserved() - limit;
+  const BlockPool& pool = pools_[kLargePool];
+  uint64_t total_age = 0;
+  uint64_t count = 0;
+  for (const uint32_t arena : pool.arenas) {
+    const FreeSet& set = arenas_[arena].free;
+    for (auto at = set.begin(); at != set.end(); at = set.after(at)) {
+      const Block& block = blocks_[set.at(at).block];
+      if (block.is_split()) continue;
+      total_age += pool.calls - block.gc_base;
+      ++count;
+    }
+  }
+  uint64_t reclaimed = 0;
+  bool freed = true;
+  while (reclaimed < target && freed && count > 0) {
+    freed = collect_pass(static_cast<double>(total_age) / static_cast<double>(count), total_age,
+                         count, reclaimed);
+  }
+}
+
+bool CachingAllocator::collect_pass(double age_limit, uint64_t& total_age, uint64_t& count,
+                                    uint64_t& reclaimed) {
+  const BlockPool& pool = pools_[kLargePool];
+  std::vector<BlockIndex> chosen;
+  for (const uint32_t arena : pool.arenas) {
+    const FreeSet& set = arenas_[arena].free;
+    for (auto at = set.begin(); at != set.end(); at = set.after(at)) {
+      const Block& block = blocks_[set.at(at).block];
+      if (block.is_split() || block.range != kNone) continue;
+      const uint32_t age = pool.calls - block.gc_base;
+      if (static_cast<double>(age) < age_limit) continue;
+      chosen.push_back(set.at(at).block);
+      total_age -= age;
+    }
+  }
+  for (const BlockIndex index : chosen) {
+    reclaimed += blocks_[index].size;
+    --count;
+    release_segment(index);
+  }
+  return !chosen.empty();
+}
+
+// release_available_cached_blocks: with a split limit, one cached block that is large enough goes
+// back, else the largest ones until together they are.
+CachingAllocator::Release CachingAllocator::release_oversize(const Request& request) {
+  if (config_.max_split_size == kUnlimitedSplit) return Release::kNothing;
+  const uint64_t needed = std::max(request.rounded, config_.max_split_size);
+  FreeSet& set = arenas_[request.arena].free;
+  const bool asserts = profile_.expandable_release_asserts;
+  const auto at = set.lower_bound(needed);
+  if (at != set.end() && (asserts || blocks_[set.at(at).block].range == kNone)) {
+    const BlockIndex index = set.at(at).block;
+    if (blocks_[index].range != kNone) {
+      last_error_ = "!block->expandable_segment_ INTERNAL ASSERT FAILED";
+      return Release::kAssertion;
+    }
+    release_segment(index);
+    return Release::kReleased;
+  }
+  std::vector<BlockIndex> chosen;
+  uint64_t released = 0;
+  for (auto next = at; next != set.begin() && released < needed;) {
+    next = set.before(next);
+    const FreeEntry& entry = set.at(next);
+    if (entry.size < config_.max_split_size) break;
+    if (blocks_[entry.block].range != kNone && !asserts) continue;
+    chosen.push_back(entry.block);
+    released += entry.size;
+  }
+  for (const BlockIndex index : chosen) {
+    if (blocks_[index].range != kNone) {
+      last_error_ = "!block->expandable_segment_ INTERNAL ASSERT FAILED";
+      return Release::kAssertion;
+    }
+    release_segment(index);
+  }
+  return released >= needed ? Release::kReleased : Release::kNothing;
+}
+
+// release_cached_blocks: everything that has no neighbours goes back to the device.
+void CachingAllocator::release_cached(PoolId id) {
+  if (id.is_default() && !scope_blocks()) {
+    synchronize_events(kNone);
+    release_pool_blocks(kLargePool);
+    release_pool_blocks(kSmallPool);
+  }
+  for (size_t i = 0; i < private_pools_.size(); ++i) {
+    PrivatePool& pool = private_pools_[i];
+    if (!pool.alive || !pool.freeable) continue;
+    if (!id.is_default()) {
+      if (pool.id != id) continue;
+      synchronize_events(static_cast<uint32_t>(i));
+    }
+    release_private(pool);
+  }
+}
+
+void CachingAllocator::release_private(PrivatePool& pool) {
+  release_pool_blocks(pool.small);
+  release_pool_blocks(pool.large);
+  if (pool.segments == 0) pool.alive = false;
+}
+
+void CachingAllocator::release_pool_blocks(uint32_t pool) {
+  std::vector<BlockIndex> whole;
+  std::vector<BlockIndex> mapped;
+  for (const uint32_t arena : pools_[pool].arenas) {
+    const FreeSet& set = arenas_[arena].free;
+    for (auto at = set.begin(); at != set.end(); at = set.after(at)) {
+      const BlockIndex index = set.at(at).block;
+      if (blocks_[index].range != kNone) {
+        mapped.push_back(index);
+      } else if (!blocks_[index].is_split()) {
+        whole.push_back(index);
+      }
+    }
+  }
+  for (const BlockIndex index : whole) release_segment(index);
+  for (const BlockIndex index : mapped) unmap_block(index);
+}
+
+// release_block: one whole cudaMalloc segment.
+void CachingAllocator::release_segment(BlockIndex index) {
+  erase_free(index);
+  const Block block = blocks_[index];
+  const uint32_t pool = arenas_[block.arena].pool;
+  trace(TraceAction::kSegmentFree, block, block.size);
+  provider_.device_free(block.address, block.size);
+  count_reserved(pool, 0, block.size);
+  stats_.segment.fall(pools_[pool].kind, 1);
+  if (block.size >= config_.max_split_size) stats_.oversize_segments.fall(1);
+  ++stats_.num_device_free;
+  if (pools_[pool].owner != kNone) --private_pools_[pools_[pool].owner].segments;
+  blocks_.destroy(index);
+}
+
+EmptyCacheOutcome CachingAllocator::empty_cache(PoolId pool) {
+  if (scope_blocks() && profile_.scoped_empty_cache == ScopedEmptyCache::kAssertion) {
+    ++stats_.num_sync_all_streams;
+    last_error_ = "captures_underway.empty() INTERNAL ASSERT FAILED";
+    return EmptyCacheOutcome::kAssertion;
+  }
+  release_cached(pool);
+  return EmptyCacheOutcome::kDone;
+}
+
+}  // namespace fragscope::model

@@ -1,0 +1,163 @@
+#include "model/invariants.h"
+
+#include <set>
+
+namespace fragscope::model {
+namespace {
+
+struct Recount {
+  int64_t allocation[2] = {};
+  int64_t allocated_bytes[2] = {};
+  int64_t active[2] = {};
+  int64_t active_bytes[2] = {};
+  int64_t requested_bytes[2] = {};
+  int64_t inactive_split[2] = {};
+  int64_t inactive_split_bytes[2] = {};
+  int64_t segment[2] = {};
+  int64_t reserved_bytes[2] = {};
+};
+
+std::string at(const Block& block, const char* text) {
+  return std::string(text) + " at address " + std::to_string(block.address);
+}
+
+}  // namespace
+
+class InvariantCheck {
+ public:
+  explicit InvariantCheck(const CachingAllocator& allocator) : a_(allocator) {}
+
+  std::string run() {
+    for (BlockIndex i = 0; i < a_.blocks_.limit(); ++i) {
+      if (!a_.blocks_[i].in_use) continue;
+      ++blocks_;
+      std::string broken = check_links(i);
+      if (broken.empty()) broken = check_state(a_.blocks_[i]);
+      if (!broken.empty()) return broken;
+      count(a_.blocks_[i]);
+    }
+    std::string broken = check_sets();
+    if (broken.empty()) broken = check_levels();
+    return broken;
+  }
+
+ private:
+  std::string check_links(BlockIndex index) {
+    const Block& block = a_.blocks_[index];
+    if (block.size == 0) return at(block, "empty block");
+    if (block.previous != kNone && a_.blocks_[block.previous].next != index) {
+      return at(block, "one-sided link to the block before");
+    }
+    if (block.next == kNone) return {};
+    const Block& next = a_.blocks_[block.next];
+    if (!next.in_use || next.previous != index)
+      return at(block, "one-sided link to the next block");
+    if (next.address != block.address + block.size) return at(block, "gap after the block");
+    if (next.arena != block.arena) return at(block, "neighbours of different pools or streams");
+    if (next.range != block.range) return at(block, "neighbours of different ranges");
+    if (is_free(block) && is_free(next) && block.mapped == next.mapped) {
+      return at(block, "two free neighbours were not joined");
+    }
+    return {};
+  }
+
+  static bool is_free(const Block& block) { return !block.active; }
+
+  std::string check_state(const Block& block) const {
+    if (block.allocated && !block.active) return at(block, "allocated but not active");
+    if (block.active && !block.mapped) return at(block, "active but not mapped");
+    if (!block.mapped && block.range == kNone) return at(block, "unmapped outside a range");
+    const bool waits = block.event_count > 0 || block.deferred;
+    if (!block.allocated && block.active && !waits) return at(block, "active without a reason");
+    if (block.allocated && waits) return at(block, "allocated and waiting");
+    return {};
+  }
+
+  void count(const Block& block) {
+    const auto kind = static_cast<size_t>(a_.pool_of(block).kind);
+    const auto size = static_cast<int64_t>(block.size);
+    if (block.allocated) {
+      ++now_.allocation[kind];
+      now_.allocated_bytes[kind] += size;
+    }
+    if (block.active) {
+      ++now_.active[kind];
+      now_.active_bytes[kind] += size;
+      now_.requested_bytes[kind] += static_cast<int64_t>(block.requested_size);
+    } else if (block.range == kNone && block.is_split()) {
+      ++now_.inactive_split[kind];
+      now_.inactive_split_bytes[kind] += size;
+    }
+    if (block.range == kNone && block.previous == kNone) ++now_.segment[kind];
+    if (block.mapped) now_.reserved_bytes[kind] += size;
+  }
+
+  std::string check_sets() {
+    size_t members = 0;
+    for (size_t i = 0; i < a_.arenas_.size(); ++i) {
+      const CachingAllocator::Arena& arena = a_.arenas_[i];
+      FreeEntry last;
+      size_t seen = 0;
+      for (auto p = arena.free.begin(); p != arena.free.end(); p = arena.free.after(p), ++seen) {
+        const FreeEntry& entry = arena.free.at(p);
+        const Block& block = a_.blocks_[entry.block];
+        if (seen > 0 && !(last < entry)) return at(block, "free set out of order");
+        last = entry;
+        const bool fits = block.in_use && block.arena == i && block.mapped && is_free(block);
+        if (!fits || entry.size != block.size || entry.address != block.address) {
+          return at(block, "free set holds a wrong block");
+        }
+      }
+      if (seen != arena.free.size()) return "a free set miscounts its entries";
+      for (const BlockIndex index : arena.unmapped) {
+        const Block& block = a_.blocks_[index];
+        if (!block.in_use || block.arena != i || block.mapped) {
+          return at(block, "unmapped set holds a wrong block");
+        }
+      }
+      members += seen + arena.unmapped.size();
+    }
+    const auto active = static_cast<size_t>(now_.active[0] + now_.active[1]);
+    if (members + active != blocks_) return "a block is in no set, or in two";
+    return {};
+  }
+
+  std::string check_levels() const {
+    const DeviceStats& s = a_.stats_;
+    const struct {
+      const char* name;
+      const PoolStat& stat;
+      const int64_t* now;
+    } rows[] = {{"allocation", s.allocation, now_.allocation},
+                {"allocated_bytes", s.allocated_bytes, now_.allocated_bytes},
+                {"active", s.active, now_.active},
+                {"active_bytes", s.active_bytes, now_.active_bytes},
+                {"requested_bytes", s.requested_bytes, now_.requested_bytes},
+                {"inactive_split", s.inactive_split, now_.inactive_split},
+                {"inactive_split_bytes", s.inactive_split_bytes, now_.inactive_split_bytes},
+                {"segment", s.segment, now_.segment},
+                {"reserved_bytes", s.reserved_bytes, now_.reserved_bytes}};
+    for (const auto& row : rows) {
+      for (size_t kind = 0; kind < 2; ++kind) {
+        if (row.stat.kind[kind].current != row.now[kind]) {
+          return std::string(row.name) + " is " + std::to_string(row.stat.kind[kind].current) +
+                 ", a recount gives " + std::to_string(row.now[kind]);
+        }
+      }
+      if (row.stat.all.current != row.now[0] + row.now[1]) {
+        return std::string(row.name) + ".all is not the sum of the pools";
+      }
+    }
+    return {};
+  }
+
+  const CachingAllocator& a_;
+  Recount now_;
+  size_t blocks_ = 0;
+};
+
+std::string check_invariants(const CachingAllocator& allocator) {
+  return InvariantCheck(allocator).run();
+}
+
+}  // namespace fragscope::model

@@ -1,0 +1,45 @@
+#include "model/rounding.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace fragscope::model {
+namespace {
+
+// Entry of the roundup table for the raw request.
+uint64_t divisions_for(uint64_t requested, const AllocatorConfig& config) {
+  const int log2 = 63 - std::countl_zero(requested);
+  const int entry = std::clamp(log2 - 20, 0, static_cast<int>(kRoundupEntries) - 1);
+  return config.roundup_power2_divisions[static_cast<size_t>(entry)];
+}
+
+// `size` rounded up to the next of `divisions` steps between two powers of two.
+uint64_t next_division(uint64_t size, uint64_t divisions) {
+  if (size <= 4 || divisions <= 1 || std::has_single_bit(size)) return size;
+  const uint64_t floor = std::bit_floor(size);
+  const uint64_t step = floor >> (63 - std::countl_zero(divisions));
+  if (step == 0) return floor << 1;
+  const uint64_t low = size & ~(step - 1);
+  return low == size ? size : low + step;
+}
+
+}  // namespace
+
+uint64_t round_request(uint64_t requested, const AllocatorConfig& config,
+                       const VersionProfile& profile) {
+  if (requested < kMinBlockSize) return kMinBlockSize;
+  const uint64_t divisions = divisions_for(requested, config);
+  const uint64_t least = profile.one_division_keeps_size ? 1 : 2;
+  if (divisions >= least && requested > kMinBlockSize * divisions) {
+    return next_division(requested, divisions);
+  }
+  return round_up(requested, kMinBlockSize);
+}
+
+uint64_t segment_bytes(uint64_t rounded, const AllocatorConfig& config) {
+  if (rounded <= kSmallSize) return kSmallBuffer;
+  if (rounded < kMinLargeAlloc) return config.large_segment_size;
+  return round_up(rounded, kRoundLarge);
+}
+
+}  // namespace fragscope::model

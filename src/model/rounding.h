@@ -1,0 +1,25 @@
+// Rounding of requests and sizes of segments: pure functions of the request, the settings and the
+// release. All sizes in bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "model/allocator_config.h"
+#include "model/version_profile.h"
+
+namespace fragscope::model {
+
+inline constexpr uint64_t kMinBlockSize = 512;         // blocks are multiples of it
+inline constexpr uint64_t kSmallSize = 1 * kMiB;       // largest request of the small pool
+inline constexpr uint64_t kSmallBuffer = 2 * kMiB;     // segment, and page, of the small pool
+inline constexpr uint64_t kMinLargeAlloc = 10 * kMiB;  // from here on segments follow the request
+inline constexpr uint64_t kRoundLarge = 2 * kMiB;      // in this unit
+
+// Size of the block that a request needs (round_size). `requested` is at least 1.
+uint64_t round_request(uint64_t requested, const AllocatorConfig& config,
+                       const VersionProfile& profile);
+
+// Size of a new segment for a rounded request (get_allocation_size).
+uint64_t segment_bytes(uint64_t rounded, const AllocatorConfig& config);
+
+}  // namespace fragscope::model

@@ -1,0 +1,87 @@
+#include "model/version_profile.h"
+
+#include <array>
+#include <charconv>
+
+namespace fragscope::model {
+namespace {
+
+constexpr int kNewestMinor = 15;
+constexpr std::array<std::string_view, kNewestMinor + 1> kNames = {
+    "2.0", "2.1", "2.2",  "2.3",  "2.4",  "2.5",  "2.6",  "2.7",
+    "2.8", "2.9", "2.10", "2.11", "2.12", "2.13", "2.14", "2.15"};
+
+constexpr TieRule tie_rule(int minor) {
+  if (minor < 12) return TieRule::kAddress;
+  return minor == 12 ? TieRule::kBlockNumber : TieRule::kSegmentNumber;
+}
+
+constexpr FallbackRule fallback_rule(int minor) {
+  if (minor < 8) return FallbackRule::kNone;
+  return minor < 11 ? FallbackRule::kAfterFlush : FallbackRule::kBeforeRelease;
+}
+
+constexpr VersionProfile make_profile(int minor) {
+  VersionProfile p;
+  p.name = kNames[static_cast<size_t>(minor)];
+  p.minor = minor;
+  p.tie = tie_rule(minor);
+  p.grammar = minor < 10 ? ConfigGrammar::kLexer : ConfigGrammar::kTokenizer;
+  p.one_division_keeps_size = minor < 4;
+  p.roundup_zero_in_list = minor >= 3;
+  p.roundup_rest_from_last_key = minor < 10;
+  p.has_expandable = minor >= 1;
+  p.has_register_options = minor >= 2;
+  p.has_background_threads = minor >= 6;
+  p.has_non_split_rounding = minor >= 6;
+  p.has_capture_reuse = minor >= 9;
+  p.has_fraction_option = minor >= 10;
+  p.has_large_segment_size = minor >= 11;
+  p.has_throw_on_oom = minor >= 12;
+  p.has_pinned_limits = minor >= 13;
+  p.has_expandable_reserve = minor >= 15;
+  p.has_generic_variable = minor >= 10;
+  p.exclusive_minimum = minor < 10;
+  p.full_fraction_is_unset = minor >= 10;
+  p.expandable_in_private_pools = minor >= 5;
+  p.expandable_split_by_option = minor < 10;
+  p.expandable_release_asserts = minor < 5;
+  p.scope = minor < 13 ? ScopeRule::kAnyScopeBlocks : ScopeRule::kOnlyCaptureBlocks;
+  p.scoped_empty_cache =
+      minor < 8 ? ScopedEmptyCache::kAssertion : ScopedEmptyCache::kFreeablePools;
+  p.newest_scope_first = minor >= 10;
+  p.scope_by_stream = minor < 3;
+  p.scope_drops_uses = minor >= 3;
+  p.fallback = fallback_rule(minor);
+  p.has_no_split_pools = minor >= 10;
+  p.has_device_alloc_counters = minor >= 3;
+  p.has_rejection_counter = minor >= 12;
+  p.has_private_pool_bytes = minor >= 13;
+  return p;
+}
+
+constexpr auto kProfiles = [] {
+  std::array<VersionProfile, kNewestMinor + 1> table;
+  for (int minor = 0; minor <= kNewestMinor; ++minor) {
+    table[static_cast<size_t>(minor)] = make_profile(minor);
+  }
+  return table;
+}();
+
+}  // namespace
+
+std::span<const VersionProfile> version_profiles() { return kProfiles; }
+
+ProfileMatch find_version_profile(std::string_view text) {
+  const ProfileMatch newest{&kProfiles.back(), false};
+  if (!text.starts_with("2.")) return newest;
+  int minor = -1;
+  const char* first = text.data() + 2;
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(first, last, minor);
+  if (error != std::errc{} || minor < 0 || minor > kNewestMinor) return newest;
+  if (end != last && *end != '.' && *end != '+' && *end != 'a' && *end != 'r') return newest;
+  return {&kProfiles[static_cast<size_t>(minor)], true};
+}
+
+}  // namespace fragscope::model

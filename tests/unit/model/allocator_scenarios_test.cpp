@@ -1,0 +1,308 @@
+// The scenarios S1 … S13 of the allocator's specification, as a table of requests and figures that
+// were computed by hand and reproduced on the released libraries. Sizes in MiB unless stated.
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "model/caching_allocator.h"
+#include "model/invariants.h"
+#include "model/simulated_segments.h"
+#include "tests/support/catch.h"
+
+using namespace fragscope;
+using namespace fragscope::model;
+
+namespace {
+
+// New segments get falling addresses.
+class DescendingSegments final : public SegmentProvider {
+ public:
+  std::optional<uint64_t> device_malloc(uint64_t bytes) override { return next_ -= bytes; }
+  void device_free(uint64_t, uint64_t) override {}
+  DeviceMemoryInfo memory_info() override { return {1ull << 40, 1ull << 40}; }
+
+ private:
+  uint64_t next_ = 1ull << 45;
+};
+
+struct Device {
+  explicit Device(const char* settings, const char* version, uint64_t mib = 1 << 20)
+      : capacity(mib * kMiB),
+        memory(0, capacity),
+        segments(memory, capacity, mib * kMiB),
+        profile(version_profile(version)),
+        allocator(parse_config(settings, profile).value(), profile, segments) {}
+
+  uint64_t alloc(const std::string& name, double mib, uint64_t stream = 0) {
+    const auto result = allocator.malloc(static_cast<uint64_t>(mib * kMiB), stream);
+    REQUIRE(check_invariants(allocator).empty());
+    if (!result.ok()) return 0;
+    at[name] = result.address;
+    return result.block_size;
+  }
+  void free(const std::string& name) {
+    REQUIRE(allocator.free(at.at(name)) != FreeOutcome::kUnknown);
+    at.erase(name);
+    REQUIRE(check_invariants(allocator).empty());
+  }
+  void free_all(const std::vector<std::string>& names) {
+    for (const auto& name : names) free(name);
+  }
+  double reserved() const {
+    return static_cast<double>(allocator.stats().reserved_bytes.all.current) / kMiB;
+  }
+  double allocated() const {
+    return static_cast<double>(allocator.stats().allocated_bytes.all.current) / kMiB;
+  }
+
+  LocalCapacity capacity;
+  DeviceMemory memory;
+  SimulatedSegments segments;
+  const VersionProfile& profile;
+  CachingAllocator allocator;
+  std::map<std::string, uint64_t> at;
+};
+
+std::string every_version() {
+  return GENERATE("2.0", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "2.7", "2.8", "2.9", "2.10",
+                  "2.11", "2.12", "2.13", "2.14", "2.15");
+}
+
+std::string every_expandable_version() {
+  return GENERATE("2.1", "2.4", "2.5", "2.6", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13", "2.15");
+}
+
+}  // namespace
+
+TEST_CASE("S1: size classes, segments and tails") {
+  const std::string version = every_version();
+  CAPTURE(version);
+  Device d("", version.c_str());
+  const double byte = 1.0 / kMiB;
+  CHECK(d.alloc("a", byte) == 512);
+  CHECK(d.alloc("b", 513 * byte) == 1024);
+  CHECK(d.alloc("c", 1) == kMiB);
+  CHECK(d.alloc("d", 1 + byte) == 1049088);
+  CHECK(d.alloc("e", 9) == 9 * kMiB);
+  CHECK(d.alloc("f", 10) == 10 * kMiB);
+  CHECK(d.alloc("g", 10 + byte) == 10486272);
+  CHECK(d.alloc("h", 19) == 20 * kMiB);
+  CHECK(d.reserved() == 64.0);
+  CHECK(d.allocator.stats().segment.all.current == 5);
+  CHECK(d.allocator.stats().requested_bytes.all.current ==
+        1 + 513 + static_cast<int64_t>(50 * kMiB) + 2);
+}
+
+TEST_CASE("S2: a stream's cached block is not given to another stream") {
+  Device d("", every_version().c_str());
+  d.alloc("a", 100, 1);
+  d.free("a");
+  d.alloc("b", 100, 2);
+  CHECK(d.reserved() == 200);
+  CHECK(d.allocated() == 100);
+}
+
+TEST_CASE("S3: expandable segments map whole pages") {
+  const std::string version = every_expandable_version();
+  for (const bool expandable : {false, true}) {
+    const char* settings = expandable ? "expandable_segments:True" : "";
+    Device d(settings, version.c_str());
+    for (int i = 0; i < 8; ++i) d.alloc("x" + std::to_string(i), 16);
+    CHECK(d.reserved() == (expandable ? 140 : 128));
+    CHECK(d.allocator.stats().segment.all.current == (expandable ? 0 : 8));
+    Device e(settings, version.c_str());
+    e.alloc("a", 2);
+    e.alloc("b", 0.5);
+    CHECK(e.reserved() == 22);
+  }
+}
+
+TEST_CASE("S4: max_split_size keeps large blocks whole") {
+  Device d("max_split_size_mb:64", every_version().c_str());
+  d.alloc("a", 100);
+  d.free("a");
+  CHECK(d.alloc("b", 50) == 50 * kMiB);
+  CHECK(d.reserved() == 150);
+  CHECK(d.alloc("c", 81) == 100 * kMiB);
+  CHECK(d.allocated() == 150);
+  d.free("c");
+  d.alloc("d", 80);
+  CHECK(d.reserved() == 230);
+}
+
+TEST_CASE("S5: the oversize release") {
+  const std::string version = every_version();
+  Device d("max_split_size_mb:64", version.c_str(), 400);
+  for (const double mib : {100, 120, 150}) d.alloc(std::to_string(mib), mib);
+  d.free_all({std::to_string(100.0), std::to_string(120.0), std::to_string(150.0)});
+  SECTION("one block that is large enough") {
+    CHECK(d.alloc("x", 70) == 70 * kMiB);
+    CHECK(d.reserved() == 340);
+  }
+  SECTION("the largest blocks until they are enough") {
+    CHECK(d.alloc("x", 200) == 200 * kMiB);
+    CHECK(d.reserved() == 300);
+  }
+  CHECK(d.allocator.stats().num_alloc_retries == 0);
+}
+
+TEST_CASE("S6: garbage collection frees all blocks of average age") {
+  const std::string version = every_version();
+  Device d("garbage_collection_threshold:0.5", version.c_str(), 1000);
+  REQUIRE(d.allocator.set_memory_fraction(0.9999));
+  for (const double mib : {200, 150, 120, 100}) d.alloc(std::to_string(mib), mib);
+  SECTION("whole blocks") {
+    for (const double mib : {200, 150, 120, 100}) d.free(std::to_string(mib));
+    d.alloc("x", 210);
+    CHECK(d.reserved() == 210);
+  }
+  SECTION("S6b: split blocks stay") {
+    d.free(std::to_string(200.0));
+    d.alloc("k", 30);
+    d.free(std::to_string(150.0));
+    d.alloc("l", 130);
+    d.free(std::to_string(120.0));
+    d.free(std::to_string(100.0));
+    d.alloc("x", 210);
+    CHECK(d.reserved() == 560);
+  }
+}
+
+TEST_CASE("S6: fraction 1.0 is a limit only up to 2.9") {
+  for (const VersionProfile& profile : version_profiles()) {
+    Device d("garbage_collection_threshold:0.5", std::string(profile.name).c_str(), 1000);
+    REQUIRE(d.allocator.set_memory_fraction(1.0));
+    CHECK_FALSE(d.allocator.set_memory_fraction(1.5));
+    for (const double mib : {200, 150, 120, 100}) d.alloc(std::to_string(mib), mib);
+    for (const double mib : {200, 150, 120, 100}) d.free(std::to_string(mib));
+    d.alloc("x", 210);
+    CHECK(d.reserved() == (profile.minor < 10 ? 210 : 780));
+  }
+}
+
+TEST_CASE("S7: pinned segments, four settings") {
+  const std::string version = every_version();
+  const auto run = [&](Device& d) {
+    d.alloc("a", 530);
+    d.free("a");
+    d.alloc("b", 270);
+    d.alloc("c", 530);
+    d.free("b");
+    d.alloc("k", 2);
+    d.free("c");
+    return d.alloc("d", 800);
+  };
+  SECTION("default: a false out-of-memory") {
+    Device d("", version.c_str(), 1300);
+    CHECK(run(d) == 0);
+    CHECK(d.allocated() == 2);
+    CHECK(d.reserved() == 530);
+    CHECK(d.allocator.last_oom().segment == 800 * kMiB);
+    CHECK(d.allocator.stats().num_ooms == 1);
+  }
+  SECTION("max_split_size 21") {
+    Device d("max_split_size_mb:21", version.c_str(), 1300);
+    CHECK(run(d) == 800 * kMiB);
+    CHECK(d.reserved() == 820);
+    CHECK(d.allocator.stats().num_alloc_retries == 0);
+  }
+  SECTION("expandable") {
+    if (version == "2.0") return;
+    Device d("expandable_segments:True", version.c_str(), 1300);
+    CHECK(run(d) == 800 * kMiB);
+    CHECK(d.reserved() == 820);
+  }
+  SECTION("garbage collection does not help") {
+    Device d("garbage_collection_threshold:0.6", version.c_str(), 1300);
+    REQUIRE(d.allocator.set_memory_fraction(1.0));
+    CHECK(run(d) == 0);
+  }
+}
+
+TEST_CASE("S8: the oversize rule and expandable blocks") {
+  const std::string version = every_expandable_version();
+  Device d("max_split_size_mb:64,expandable_segments:True", version.c_str());
+  d.alloc("a", 100);
+  SECTION("the free block before the unmapped tail is used") {
+    d.free("a");
+    d.alloc("b", 50);
+    CHECK(d.reserved() == 100);
+  }
+  SECTION("not with a live block between") {
+    d.alloc("l", 5);
+    d.alloc("m", 15);
+    d.free("a");
+    d.alloc("b", 50);
+    CHECK(d.reserved() == 180);
+  }
+}
+
+TEST_CASE("S9: only whole pages are unmapped") {
+  Device d("expandable_segments:True", every_expandable_version().c_str());
+  for (const char* name : {"a", "b", "c"}) d.alloc(name, 30);
+  CHECK(d.reserved() == 100);
+  d.free("b");
+  d.allocator.empty_cache();
+  CHECK(d.reserved() == 80);
+  d.free_all({"a", "c"});
+  d.allocator.empty_cache();
+  CHECK(d.reserved() == 0);
+  CHECK(d.allocator.segments().empty());
+  CHECK(check_invariants(d.allocator).empty());
+}
+
+TEST_CASE("S10: which of two equal blocks comes first") {
+  for (const VersionProfile& profile : version_profiles()) {
+    DescendingSegments provider;
+    CachingAllocator allocator({}, profile, provider);
+    const auto a = allocator.malloc(30 * kMiB);
+    const auto b = allocator.malloc(30 * kMiB);
+    const auto c = allocator.malloc(30 * kMiB);
+    for (const auto& r : {a, b, c}) allocator.free(r.address);
+    CHECK(allocator.malloc(30 * kMiB).address == (profile.minor < 12 ? c.address : a.address));
+  }
+}
+
+TEST_CASE("S11: best fit and ties") {
+  Device d("", every_version().c_str());
+  d.alloc("a", 40);
+  d.alloc("b", 40);
+  d.alloc("c", 44);
+  const uint64_t base = d.at["a"];
+  d.free_all({"c", "b", "a"});
+  CHECK(d.alloc("x", 39) == 40 * kMiB);
+  CHECK(d.at["x"] == base);
+  CHECK(d.alloc("y", 38) == 38 * kMiB);
+  CHECK(d.at["y"] == base + 40 * kMiB);
+  CHECK(d.alloc("z", 40) == 40 * kMiB);
+  CHECK(d.at["z"] == base + 80 * kMiB);
+}
+
+TEST_CASE("S12: a page that cannot be mapped") {
+  Device d("expandable_segments:True", every_expandable_version().c_str(), 100);
+  d.alloc("a", 50);
+  CHECK(d.reserved() == 60);
+  CHECK(d.alloc("b", 60) == 0);
+  CHECK(d.reserved() == 60);
+  CHECK(d.allocator.last_oom().segment == 60 * kMiB);
+  CHECK(d.alloc("c", 50) == 50 * kMiB);
+  CHECK(d.reserved() == 100);
+}
+
+TEST_CASE("S13: no search after the flush") {
+  Device d("", every_version().c_str(), 100);
+  d.alloc("x", 60);
+  d.alloc("y", 40);
+  d.free("x");
+  d.alloc("live", 10);
+  d.alloc("z", 50);
+  d.allocator.record_stream(d.at["z"], 7);
+  d.allocator.work(7);
+  d.free("z");
+  CHECK(d.allocator.stats().active.all.current == 3);
+  CHECK(d.alloc("w", 45) == 0);
+  CHECK(d.allocator.stats().active.all.current == 2);
+  CHECK(d.alloc("w", 45) == 45 * kMiB);
+}
