@@ -1,0 +1,242 @@
+#include "simcuda/ledger.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace fragscope::simcuda {
+
+namespace {
+
+constexpr uint64_t kMagic = 0x3152'4744'454c'5346;  // "FSLEDGR1"
+constexpr int kSlots = 512;
+constexpr int kNames = 120;
+constexpr size_t kNameBytes = 56;
+
+}  // namespace
+
+struct LedgerFile {
+  uint64_t magic;  // written last
+  uint64_t total_bytes;
+  int32_t devices;
+  pthread_mutex_t lock;
+  struct Slot {
+    uint32_t pid;  // 0: free
+    uint64_t start_ticks;
+    uint64_t used[model::kMaxDevices];
+  } slots[kSlots];
+  struct Name {
+    char text[kNameBytes];
+    uint64_t calls;
+  } names[kNames];
+};
+
+namespace {
+
+// Field 3 (state) and 22 (start time in clock ticks) of /proc/<pid>/stat; false: no such process.
+bool process_state(uint32_t pid, char& state, uint64_t& start_ticks) {
+  char path[40];
+  std::snprintf(path, sizeof path, "/proc/%u/stat", pid);
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  char text[1024];
+  const ssize_t length = ::read(fd, text, sizeof text - 1);
+  ::close(fd);
+  if (length <= 0) return false;
+  text[length] = '\0';
+  const char* at = std::strrchr(text, ')');  // the command may contain blanks and brackets
+  if (at == nullptr || std::sscanf(at, ") %c", &state) != 1) return false;
+  at += 2;
+  for (int field = 3; field < 22 && at != nullptr; ++field) {
+    at = std::strchr(at, ' ');
+    if (at != nullptr) ++at;
+  }
+  if (at == nullptr) return false;
+  start_ticks = std::strtoull(at, nullptr, 10);
+  return true;
+}
+
+bool is_alive(const LedgerFile::Slot& slot) {
+  char state = 0;
+  uint64_t start_ticks = 0;
+  return process_state(slot.pid, state, start_ticks) && start_ticks == slot.start_ticks &&
+         state != 'Z' && state != 'X';
+}
+
+void initialise(LedgerFile& file, int devices, uint64_t total_bytes) {
+  file.devices = devices;
+  file.total_bytes = total_bytes;
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_init(&file.lock, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+  file.magic = kMagic;
+}
+
+Error broken(const char* path, const char* what) {
+  return {ErrorCode::kInvalidArgument, std::string("ledger ") + path + ": " + what};
+}
+
+// Maps the file, creating and filling it under flock when it is empty.
+Result<LedgerFile*> map_shared(const char* path, int devices, uint64_t total_bytes) {
+  const int fd = ::open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return broken(path, std::strerror(errno));
+  if (::flock(fd, LOCK_EX) != 0) {
+    ::close(fd);
+    return broken(path, std::strerror(errno));
+  }
+  struct stat about {};
+  const bool known = ::fstat(fd, &about) == 0;
+  const bool fresh = known && about.st_size == 0;
+  int failure = known ? 0 : errno;
+  if (fresh) failure = ::posix_fallocate(fd, 0, sizeof(LedgerFile));
+  if (!fresh && about.st_size != sizeof(LedgerFile)) failure = EINVAL;
+  void* at = failure != 0
+                 ? MAP_FAILED
+                 : ::mmap(nullptr, sizeof(LedgerFile), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (failure == 0 && at == MAP_FAILED) failure = errno;
+  auto* file = static_cast<LedgerFile*>(at);
+  if (failure == 0 && file->magic == 0) initialise(*file, devices, total_bytes);
+  ::flock(fd, LOCK_UN);  // the mapping would keep the lock beyond close()
+  ::close(fd);
+  if (failure != 0) return broken(path, std::strerror(failure));
+  if (file->magic != kMagic || file->devices != devices || file->total_bytes != total_bytes) {
+    ::munmap(at, sizeof(LedgerFile));
+    return broken(path, "belongs to another simulated machine");
+  }
+  return file;
+}
+
+}  // namespace
+
+class Ledger::Lock {
+ public:
+  explicit Lock(LedgerFile& file) : file_(file) {
+    if (pthread_mutex_lock(&file_.lock) == EOWNERDEAD) pthread_mutex_consistent(&file_.lock);
+  }
+  ~Lock() { pthread_mutex_unlock(&file_.lock); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  LedgerFile& file_;
+};
+
+Result<std::unique_ptr<Ledger>> Ledger::open(const char* path, int devices, uint64_t total_bytes) {
+  if (path != nullptr && *path != '\0') {
+    auto file = map_shared(path, devices, total_bytes);
+    if (!file) return file.error();
+    return std::unique_ptr<Ledger>(new Ledger(*file));
+  }
+  void* at = ::mmap(nullptr, sizeof(LedgerFile), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                    -1, 0);
+  if (at == MAP_FAILED) return Error{ErrorCode::kNoSpace, "no memory for the ledger"};
+  initialise(*static_cast<LedgerFile*>(at), devices, total_bytes);
+  return std::unique_ptr<Ledger>(new Ledger(static_cast<LedgerFile*>(at)));
+}
+
+Ledger::~Ledger() { ::munmap(file_, sizeof(LedgerFile)); }
+
+uint64_t Ledger::total_bytes() const { return file_->total_bytes; }
+
+void Ledger::drop_dead() {
+  for (int i = 0; i < kSlots; ++i) {
+    LedgerFile::Slot& slot = file_->slots[i];
+    if (slot.pid != 0 && i != slot_ && !is_alive(slot)) std::memset(&slot, 0, sizeof slot);
+  }
+}
+
+// -1: all slots belong to live processes.
+int Ledger::own_slot() {
+  if (slot_ >= 0) return slot_;
+  char state = 0;
+  LedgerFile::Slot mine{};
+  mine.pid = static_cast<uint32_t>(::getpid());
+  if (!process_state(mine.pid, state, mine.start_ticks)) return -1;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    for (int i = 0; i < kSlots; ++i) {
+      if (file_->slots[i].pid != 0) continue;
+      file_->slots[i] = mine;
+      return slot_ = i;
+    }
+    drop_dead();
+  }
+  return -1;
+}
+
+bool Ledger::charge(int device, uint64_t bytes) {
+  const Lock lock(*file_);
+  const int mine = own_slot();
+  if (mine < 0) return false;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    uint64_t used = 0;
+    for (const LedgerFile::Slot& slot : file_->slots) used += slot.used[device];
+    if (used <= file_->total_bytes && bytes <= file_->total_bytes - used) {
+      file_->slots[mine].used[device] += bytes;
+      return true;
+    }
+    if (attempt == 0) drop_dead();
+  }
+  return false;
+}
+
+void Ledger::refund(int device, uint64_t bytes) {
+  const Lock lock(*file_);
+  if (slot_ < 0) return;
+  uint64_t& used = file_->slots[slot_].used[device];
+  used -= bytes < used ? bytes : used;
+}
+
+uint64_t Ledger::used(int device) {
+  uint64_t used = 0;
+  for (const Tenant& tenant : tenants(device)) used += tenant.bytes;
+  return used;
+}
+
+uint64_t Ledger::used_by_this_process(int device) {
+  const Lock lock(*file_);
+  return slot_ < 0 ? 0 : file_->slots[slot_].used[device];
+}
+
+std::vector<Ledger::Tenant> Ledger::tenants(int device) {
+  const Lock lock(*file_);
+  drop_dead();
+  std::vector<Tenant> found;
+  for (const LedgerFile::Slot& slot : file_->slots) {
+    if (slot.used[device] != 0) found.push_back({slot.pid, slot.used[device]});
+  }
+  return found;
+}
+
+void Ledger::note_unsupported(const char* name) {
+  const Lock lock(*file_);
+  for (int i = 0; i < kNames; ++i) {
+    LedgerFile::Name& row = file_->names[i];
+    const char* text = i == kNames - 1 ? "other" : name;
+    if (row.text[0] == '\0') std::strncpy(row.text, text, kNameBytes - 1);
+    if (std::strncmp(row.text, text, kNameBytes - 1) != 0) continue;
+    ++row.calls;
+    return;
+  }
+}
+
+std::vector<Ledger::Unsupported> Ledger::unsupported() {
+  const Lock lock(*file_);
+  std::vector<Unsupported> found;
+  for (const LedgerFile::Name& row : file_->names) {
+    if (row.calls != 0) found.push_back({row.text, row.calls});
+  }
+  return found;
+}
+
+}  // namespace fragscope::simcuda
