@@ -41,22 +41,12 @@ BlockIndex CachingAllocator::find_expandable(const Request& request) {
   return new_range(request);
 }
 
-// Address space of a new range: 9/8 of the device, or less if the settings cap it.
-uint64_t CachingAllocator::range_bytes(uint64_t page, uint64_t total) const {
-  uint64_t bytes = total + total / 8;
-  if (config_.reserve_bytes) bytes = std::min(bytes, *config_.reserve_bytes);
-  if (config_.reserve_fraction) {
-    bytes = std::min(bytes,
-                     static_cast<uint64_t>(*config_.reserve_fraction * static_cast<double>(total)));
-  }
-  return round_up(bytes, page);
-}
-
 BlockIndex CachingAllocator::new_range(const Request& request) {
   const uint32_t pool = arenas_[request.arena].pool;
   Range range;
-  range.page = pools_[pool].kind == PoolKind::kSmall ? kSmallBuffer : config_.large_segment_size;
-  range.bytes = range_bytes(range.page, provider_.memory_info().total);
+  const bool small = pools_[pool].kind == PoolKind::kSmall;
+  range.page = expandable_page(config_, small);
+  range.bytes = expandable_range_bytes(config_, small, provider_.memory_info().total);
   if (range.bytes < request.rounded) return kNone;
   const std::optional<uint64_t> address = provider_.reserve(range.bytes);
   if (!address) return kNone;

@@ -240,7 +240,6 @@ class CachingAllocator {
   BlockIndex take_expandable(const Request& request);
   BlockIndex find_expandable(const Request& request);
   BlockIndex new_range(const Request& request);
-  uint64_t range_bytes(uint64_t page, uint64_t total) const;
   bool is_available(BlockIndex index) const;
   bool map_block(BlockIndex index, uint64_t size);
   void unmap_block(BlockIndex index);

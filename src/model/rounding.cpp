@@ -42,4 +42,18 @@ uint64_t segment_bytes(uint64_t rounded, const AllocatorConfig& config) {
   return round_up(rounded, kRoundLarge);
 }
 
+uint64_t expandable_page(const AllocatorConfig& config, bool small) {
+  return small ? kSmallBuffer : config.large_segment_size;
+}
+
+uint64_t expandable_range_bytes(const AllocatorConfig& config, bool small, uint64_t total) {
+  uint64_t bytes = total + total / 8;
+  if (config.reserve_bytes) bytes = std::min(bytes, *config.reserve_bytes);
+  if (config.reserve_fraction) {
+    const double share = *config.reserve_fraction * static_cast<double>(total);
+    bytes = std::min(bytes, static_cast<uint64_t>(share));
+  }
+  return round_up(bytes, expandable_page(config, small));
+}
+
 }  // namespace fragscope::model

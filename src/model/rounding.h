@@ -22,4 +22,9 @@ uint64_t round_request(uint64_t requested, const AllocatorConfig& config,
 // Size of a new segment for a rounded request (get_allocation_size).
 uint64_t segment_bytes(uint64_t rounded, const AllocatorConfig& config);
 
+// Growth unit of an expandable segment, and the address space that it reserves on a device of
+// `total` bytes: 9/8 of it, or less if the settings cap it.
+uint64_t expandable_page(const AllocatorConfig& config, bool small);
+uint64_t expandable_range_bytes(const AllocatorConfig& config, bool small, uint64_t total);
+
 }  // namespace fragscope::model

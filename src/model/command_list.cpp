@@ -1,0 +1,337 @@
+#include "model/command_list.h"
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <map>
+#include <utility>
+
+#include "base/bytes.h"
+
+namespace fragscope::model {
+namespace {
+
+constexpr std::array<std::pair<CommandKind, std::string_view>, 14> kWords = {{
+    {CommandKind::kAlloc, "alloc"},
+    {CommandKind::kFree, "free"},
+    {CommandKind::kRecordStream, "record_stream"},
+    {CommandKind::kWork, "work"},
+    {CommandKind::kComplete, "complete"},
+    {CommandKind::kEmptyCache, "empty_cache"},
+    {CommandKind::kSettings, "settings"},
+    {CommandKind::kFraction, "fraction"},
+    {CommandKind::kBeginPool, "begin_pool"},
+    {CommandKind::kEndPool, "end_pool"},
+    {CommandKind::kCreatePool, "create_pool"},
+    {CommandKind::kReleasePool, "release_pool"},
+    {CommandKind::kResetPeakStats, "reset_peak_stats"},
+    {CommandKind::kResetAccumulatedStats, "reset_accumulated_stats"},
+}};
+
+constexpr uint64_t kMaxRequest = (1ull << 60) - 1;  // PyTorch refuses more in advance
+
+using Words = std::vector<std::string_view>;
+
+Words cut_words(std::string_view line) {
+  Words words;
+  size_t at = 0;
+  while (at < line.size()) {
+    const size_t begin = line.find_first_not_of(" \t\r", at);
+    if (begin == std::string_view::npos || line[begin] == '#') break;
+    size_t end = line.find_first_of(" \t\r", begin);
+    if (end == std::string_view::npos) end = line.size();
+    words.push_back(line.substr(begin, end - begin));
+    at = end;
+  }
+  return words;
+}
+
+std::optional<uint64_t> parse_number(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// "3" is (0, 3), a MemPool; "3.0" is (3, 0), a graph's pool.
+std::optional<PoolId> parse_pool(std::string_view text) {
+  const size_t dot = text.find('.');
+  PoolId id;
+  const auto second = parse_number(dot == text.npos ? text : text.substr(dot + 1));
+  if (!second) return std::nullopt;
+  id.second = *second;
+  if (dot != text.npos) {
+    const auto first = parse_number(text.substr(0, dot));
+    if (!first) return std::nullopt;
+    id.first = *first;
+  }
+  if (id.is_default()) return std::nullopt;
+  return id;
+}
+
+class Parser {
+ public:
+  explicit Parser(const std::string& name) : name_(name) {}
+
+  Result<CommandList> run(std::string_view text) {
+    while (!text.empty()) {
+      const size_t end = text.find('\n');
+      const std::string_view line = text.substr(0, end);
+      text.remove_prefix(end == text.npos ? text.size() : end + 1);
+      ++line_;
+      Command command;
+      command.line = line_;
+      command.device = device_;
+      std::string problem = parse_line(line, command);
+      if (problem.empty()) continue;
+      return Error{ErrorCode::kInvalidArgument,
+                   name_ + ":" + std::to_string(line_) + ": " + problem};
+    }
+    return std::move(list_);
+  }
+
+ private:
+  std::string parse_line(std::string_view line, Command& command) {
+    const Words words = cut_words(line);
+    if (words.empty()) return {};
+    if (words[0] == "device") return choose_device(words);
+    if (words[0] == "capacity") return set_capacity(words);
+    for (const auto& [kind, word] : kWords) {
+      if (word != words[0]) continue;
+      command.kind = kind;
+      std::string problem = parse_arguments(words, line, command);
+      if (problem.empty()) list_.commands.push_back(command);
+      return problem;
+    }
+    return "unknown command '" + std::string(words[0]) + "'";
+  }
+
+  std::string parse_arguments(const Words& words, std::string_view line, Command& command) {
+    switch (command.kind) {
+      case CommandKind::kAlloc:
+        return parse_alloc(words, command);
+      case CommandKind::kFree:
+        return parse_free(words, command);
+      case CommandKind::kRecordStream:
+        return parse_record(words, command);
+      case CommandKind::kWork:
+      case CommandKind::kComplete:
+        if (words.size() != 2) return std::string(words[0]) + " wants STREAM";
+        return parse_stream(words[1], command);
+      case CommandKind::kSettings:
+        return parse_settings(words, line, command);
+      case CommandKind::kFraction:
+        return parse_fraction(words, command);
+      case CommandKind::kBeginPool:
+      case CommandKind::kEndPool:
+      case CommandKind::kCreatePool:
+      case CommandKind::kReleasePool:
+        return parse_pool_command(words, command);
+      case CommandKind::kEmptyCache:
+      case CommandKind::kResetPeakStats:
+      case CommandKind::kResetAccumulatedStats:
+        break;
+    }
+    return words.size() == 1 ? "" : std::string(words[0]) + " takes no arguments";
+  }
+
+  std::string choose_device(const Words& words) {
+    const auto number = words.size() == 2 ? parse_number(words[1]) : std::nullopt;
+    if (!number || *number >= kMaxCommandDevices) return "device wants a number from 0 to 7";
+    device_ = static_cast<int>(*number);
+    list_.devices = std::max(list_.devices, device_ + 1);
+    return {};
+  }
+
+  std::string set_capacity(const Words& words) {
+    if (words.size() != 2) return "capacity wants SIZE";
+    if (!list_.commands.empty()) return "capacity must come before all commands";
+    const Result<uint64_t> size = parse_size(words[1]);
+    if (!size) return size.error().text;
+    if (size.value() == 0) return "capacity must not be 0";
+    list_.capacity = size.value();
+    return {};
+  }
+
+  std::string parse_alloc(const Words& words, Command& command) {
+    if (words.size() != 3 && words.size() != 4) return "alloc wants ID SIZE [STREAM]";
+    const Result<uint64_t> size = parse_size(words[2]);
+    if (!size) return size.error().text;
+    if (size.value() > kMaxRequest) return "more than 1 EiB";
+    command.size = size.value();
+    command.stream = 0;
+    if (words.size() == 4) {
+      std::string problem = parse_stream(words[3], command);
+      if (!problem.empty()) return problem;
+    }
+    const std::string id(words[1]);
+    const auto [at, fresh] = ids_.try_emplace(id, static_cast<uint32_t>(list_.ids.size()));
+    if (fresh) {
+      list_.ids.push_back(id);
+      live_.push_back(-1);
+    }
+    command.id = at->second;
+    if (live_[command.id] >= 0) return "'" + id + "' is allocated already";
+    live_[command.id] = device_;
+    return {};
+  }
+
+  // The live allocation named `word`; it decides the command's device.
+  std::string find_live(std::string_view word, Command& command) {
+    const auto at = ids_.find(std::string(word));
+    if (at == ids_.end() || live_[at->second] < 0) {
+      return "'" + std::string(word) + "' is not allocated";
+    }
+    command.id = at->second;
+    command.device = live_[at->second];
+    return {};
+  }
+
+  std::string parse_free(const Words& words, Command& command) {
+    if (words.size() != 2) return "free wants ID";
+    std::string problem = find_live(words[1], command);
+    if (problem.empty()) live_[command.id] = -1;
+    return problem;
+  }
+
+  std::string parse_record(const Words& words, Command& command) {
+    if (words.size() != 3) return "record_stream wants ID STREAM";
+    std::string problem = find_live(words[1], command);
+    return problem.empty() ? parse_stream(words[2], command) : problem;
+  }
+
+  std::string parse_stream(std::string_view word, Command& command) {
+    const auto number = parse_number(word);
+    if (!number || *number > kMaxCommandStream) {
+      return "a stream is a number from 0 to " + std::to_string(kMaxCommandStream);
+    }
+    command.stream = *number;
+    return {};
+  }
+
+  std::string parse_settings(const Words& words, std::string_view line, Command& command) {
+    // Everything behind the word, inner blanks included: PyTorch's parsers differ on them.
+    const size_t begin = static_cast<size_t>(words[0].data() - line.data()) + words[0].size();
+    line.remove_prefix(begin);
+    const size_t first = line.find_first_not_of(' ');
+    const size_t last = line.find_last_not_of(" \r");
+    if (first != line.npos) command.settings = line.substr(first, last - first + 1);
+    return {};
+  }
+
+  std::string parse_fraction(const Words& words, Command& command) {
+    if (words.size() != 2) return "fraction wants a number";
+    const std::string text(words[1]);
+    char* end = nullptr;
+    command.fraction = std::strtod(text.c_str(), &end);
+    return *end == '\0' ? "" : "fraction wants a number, not '" + text + "'";
+  }
+
+  std::string parse_pool_command(const Words& words, Command& command) {
+    const std::string word(words[0]);
+    if (words.size() < 2) return word + " wants POOL";
+    const auto pool = parse_pool(words[1]);
+    if (!pool) return "a pool is N or N.M and not 0, not '" + std::string(words[1]) + "'";
+    command.pool = *pool;
+    for (size_t i = 2; i < words.size(); ++i) {
+      if (command.kind == CommandKind::kBeginPool && i == 2) {
+        std::string problem = parse_stream(words[i], command);
+        if (!problem.empty()) return problem;
+      } else if (command.kind == CommandKind::kCreatePool && words[i] == "use_on_oom") {
+        command.use_on_oom = true;
+      } else if (command.kind == CommandKind::kCreatePool && words[i] == "no_split") {
+        command.no_split = true;
+      } else {
+        return word + ": unexpected '" + std::string(words[i]) + "'";
+      }
+    }
+    return {};
+  }
+
+  const std::string& name_;
+  CommandList list_;
+  std::map<std::string, uint32_t> ids_;
+  std::vector<int> live_;  // device of each id; -1: not allocated
+  uint32_t line_ = 0;
+  int device_ = 0;
+};
+
+std::string pool_text(PoolId id) {
+  if (id.first == 0) return std::to_string(id.second);
+  return std::to_string(id.first) + "." + std::to_string(id.second);
+}
+
+std::string fraction_text(double fraction) {
+  char buffer[64];
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, fraction);
+  return error == std::errc{} ? std::string(buffer, end) : "1";
+}
+
+std::string format_command(const Command& command, const CommandList& list) {
+  std::string line(command_word(command.kind));
+  switch (command.kind) {
+    case CommandKind::kAlloc:
+      line += " " + list.ids[command.id] + " " + std::to_string(command.size);
+      if (command.stream.value_or(0) != 0) line += " " + std::to_string(*command.stream);
+      break;
+    case CommandKind::kFree:
+      line += " " + list.ids[command.id];
+      break;
+    case CommandKind::kRecordStream:
+      line += " " + list.ids[command.id];
+      [[fallthrough]];
+    case CommandKind::kWork:
+    case CommandKind::kComplete:
+      line += " " + std::to_string(command.stream.value_or(0));
+      break;
+    case CommandKind::kSettings:
+      line += " " + command.settings;
+      break;
+    case CommandKind::kFraction:
+      line += " " + fraction_text(command.fraction);
+      break;
+    case CommandKind::kBeginPool:
+    case CommandKind::kEndPool:
+    case CommandKind::kCreatePool:
+    case CommandKind::kReleasePool:
+      line += " " + pool_text(command.pool);
+      if (command.stream) line += " " + std::to_string(*command.stream);
+      if (command.use_on_oom) line += " use_on_oom";
+      if (command.no_split) line += " no_split";
+      break;
+    case CommandKind::kEmptyCache:
+    case CommandKind::kResetPeakStats:
+    case CommandKind::kResetAccumulatedStats:
+      break;
+  }
+  return line;
+}
+
+}  // namespace
+
+std::string_view command_word(CommandKind kind) {
+  for (const auto& [candidate, word] : kWords) {
+    if (candidate == kind) return word;
+  }
+  return "unknown";
+}
+
+Result<CommandList> parse_commands(std::string_view text, const std::string& name) {
+  return Parser(name).run(text);
+}
+
+std::string format_commands(const CommandList& list) {
+  std::string text;
+  if (list.capacity) text += "capacity " + std::to_string(*list.capacity) + "\n";
+  int device = 0;
+  for (const Command& command : list.commands) {
+    if (command.device != device) {
+      device = command.device;
+      text += "device " + std::to_string(device) + "\n";
+    }
+    text += format_command(command, list) + "\n";
+  }
+  return text;
+}
+
+}  // namespace fragscope::model

@@ -1,0 +1,157 @@
+// The allocator model as the target of command lists.
+#include <deque>
+#include <utility>
+
+#include "model/caching_allocator.h"
+#include "model/command_runner.h"
+#include "model/device_memory.h"
+#include "model/oom_message.h"
+#include "model/simulated_segments.h"
+
+namespace fragscope::model {
+namespace {
+
+using Trace = std::vector<CommandTarget::Entry>;
+
+class Recorder final : public TraceObserver {
+ public:
+  Recorder(int device, Trace& trace) : device_(device), trace_(trace) {}
+  void on_entry(const TraceEntry& entry) override { trace_.push_back({device_, entry}); }
+
+ private:
+  int device_;
+  Trace& trace_;
+};
+
+struct ModelDevice {
+  ModelDevice(int index, uint64_t bytes, const AllocatorConfig& config,
+              const VersionProfile& profile, Trace& trace)
+      : capacity(bytes),
+        memory(index, capacity),
+        segments(memory, capacity, bytes),
+        allocator(config, profile, segments),
+        recorder(index, trace) {
+    allocator.set_observer(&recorder);
+  }
+
+  LocalCapacity capacity;
+  DeviceMemory memory;
+  SimulatedSegments segments;
+  CachingAllocator allocator;
+  Recorder recorder;
+};
+
+class ModelTarget final : public CommandTarget {
+ public:
+  ModelTarget(const CommandList& list, const AllocatorConfig& config, const VersionProfile& profile,
+              uint64_t device_memory)
+      : profile_(profile), config_(config) {
+    for (int i = 0; i < list.devices; ++i) {
+      devices_.emplace_back(i, device_memory, config, profile, trace_);
+    }
+  }
+
+  AllocReply alloc(int device, uint64_t size, uint64_t stream) override {
+    const MallocResult result = on(device).malloc(size, stream);
+    AllocReply reply;
+    switch (result.outcome) {
+      case MallocOutcome::kAllocated:
+        reply = {"ok", result.address, result.block_size, {}};
+        break;
+      case MallocOutcome::kNull:
+        reply.outcome = "null";
+        break;
+      case MallocOutcome::kOutOfMemory:
+        reply.outcome = "oom";
+        break;
+      case MallocOutcome::kRejected:
+        reply.outcome = "rejected";
+        break;
+      case MallocOutcome::kAssertion:
+        reply.outcome = "error";
+        break;
+    }
+    if (reply.outcome == "oom") {
+      reply.message = oom_message(on(device).last_oom(), profile_, config_, device);
+    } else if (reply.outcome == "rejected") {
+      reply.message = rejection_message(on(device).last_oom());
+    } else if (reply.outcome == "error") {
+      reply.message = on(device).last_error();
+    }
+    return reply;
+  }
+
+  std::string free(int device, uint64_t address) override {
+    return on(device).free(address) == FreeOutcome::kUnknown ? "invalid device pointer" : "";
+  }
+  std::string record_stream(int device, uint64_t address, uint64_t stream) override {
+    return on(device).record_stream(address, stream) ? "" : "invalid device pointer";
+  }
+  void work(int device, uint64_t stream) override { on(device).work(stream); }
+  void complete(int device, uint64_t stream) override { on(device).complete(stream); }
+
+  std::string empty_cache() override {
+    for (ModelDevice& device : devices_) {
+      if (device.allocator.empty_cache() == EmptyCacheOutcome::kAssertion) {
+        return std::string(device.allocator.last_error());
+      }
+    }
+    return {};
+  }
+
+  std::string settings(const std::string& text) override {
+    const Status status = apply_config(text, profile_, ConfigOrigin::kRunTime, config_);
+    for (ModelDevice& device : devices_) device.allocator.set_config(config_);
+    return status ? "" : status.error().text;
+  }
+
+  std::string fraction(int device, double fraction) override {
+    return on(device).set_memory_fraction(fraction) ? "" : fraction_error(fraction);
+  }
+
+  std::string begin_pool(int device, PoolId id, std::optional<uint64_t> stream) override {
+    if (on(device).begin_pool(id, stream)) return {};
+    return "beginAllocateToPool: already recording to mempool_id";
+  }
+  std::string end_pool(int device, PoolId id) override {
+    return on(device).end_pool(id) ? "" : "endAllocatePool: not currently recording to mempool_id";
+  }
+  std::string create_pool(int device, PoolId id, bool use_on_oom, bool no_split) override {
+    if (use_on_oom && profile_.fallback == FallbackRule::kNone) {
+      return "torch " + std::string(profile_.name) + " has no use_on_oom pools";
+    }
+    if (no_split && !profile_.has_no_split_pools) {
+      return "torch " + std::string(profile_.name) + " has no no_split pools";
+    }
+    on(device).create_pool(id, {use_on_oom, no_split});
+    return {};
+  }
+  std::string release_pool(int device, PoolId id) override {
+    return on(device).release_pool(id) ? "" : "the pool has no users";
+  }
+  void reset_peak_stats(int device) override { on(device).reset_peak_stats(); }
+  void reset_accumulated_stats(int device) override { on(device).reset_accumulated_stats(); }
+
+  Trace take_trace() override { return std::exchange(trace_, {}); }
+  std::vector<SegmentSnapshot> segments(int device) override { return on(device).segments(); }
+  DeviceStats stats(int device) override { return on(device).stats(); }
+
+ private:
+  CachingAllocator& on(int device) { return devices_[static_cast<size_t>(device)].allocator; }
+
+  const VersionProfile& profile_;
+  AllocatorConfig config_;
+  Trace trace_;
+  std::deque<ModelDevice> devices_;
+};
+
+}  // namespace
+
+std::unique_ptr<CommandTarget> make_model_target(const CommandList& list,
+                                                 const AllocatorConfig& config,
+                                                 const VersionProfile& profile,
+                                                 uint64_t device_memory) {
+  return std::make_unique<ModelTarget>(list, config, profile, device_memory);
+}
+
+}  // namespace fragscope::model

@@ -1,0 +1,120 @@
+#include "model/command_runner.h"
+
+#include <utility>
+
+namespace fragscope::model {
+namespace {
+
+class Runner {
+ public:
+  Runner(const CommandList& list, CommandTarget& target) : list_(list), target_(target) {
+    addresses_.resize(list.ids.size());
+  }
+
+  CommandResult run(const Command& command) {
+    CommandResult result;
+    result.command = command;
+    result.outcome = "ok";
+    switch (command.kind) {
+      case CommandKind::kAlloc:
+        alloc(command, result);
+        break;
+      case CommandKind::kFree:
+      case CommandKind::kRecordStream:
+        use(command, result);
+        break;
+      default:
+        result.message = other(command);
+        break;
+    }
+    if (!result.message.empty() && result.outcome == "ok") result.outcome = "error";
+    result.trace = target_.take_trace();
+    return result;
+  }
+
+ private:
+  void alloc(const Command& command, CommandResult& result) {
+    const AllocReply reply =
+        target_.alloc(command.device, command.size, command.stream.value_or(0));
+    result.id = list_.ids[command.id];
+    result.outcome = reply.outcome;
+    result.message = reply.message;
+    addresses_[command.id].reset();
+    if (reply.outcome != "ok") return;
+    addresses_[command.id] = reply.address;
+    result.address = reply.address;
+    result.block_size = reply.block_size;
+  }
+
+  void use(const Command& command, CommandResult& result) {
+    result.id = list_.ids[command.id];
+    result.address = addresses_[command.id];
+    if (!result.address) {
+      result.outcome = "skipped";
+      return;
+    }
+    if (command.kind == CommandKind::kFree) {
+      result.message = target_.free(command.device, *result.address);
+      addresses_[command.id].reset();
+    } else {
+      result.message =
+          target_.record_stream(command.device, *result.address, command.stream.value_or(0));
+    }
+  }
+
+  std::string other(const Command& c) {
+    const uint64_t stream = c.stream.value_or(0);
+    switch (c.kind) {
+      case CommandKind::kWork:
+        target_.work(c.device, stream);
+        return {};
+      case CommandKind::kComplete:
+        target_.complete(c.device, stream);
+        return {};
+      case CommandKind::kEmptyCache:
+        return target_.empty_cache();
+      case CommandKind::kSettings:
+        return target_.settings(c.settings);
+      case CommandKind::kFraction:
+        return target_.fraction(c.device, c.fraction);
+      case CommandKind::kBeginPool:
+        return target_.begin_pool(c.device, c.pool, c.stream);
+      case CommandKind::kEndPool:
+        return target_.end_pool(c.device, c.pool);
+      case CommandKind::kCreatePool:
+        return target_.create_pool(c.device, c.pool, c.use_on_oom, c.no_split);
+      case CommandKind::kReleasePool:
+        return target_.release_pool(c.device, c.pool);
+      case CommandKind::kResetPeakStats:
+        target_.reset_peak_stats(c.device);
+        return {};
+      case CommandKind::kResetAccumulatedStats:
+        target_.reset_accumulated_stats(c.device);
+        return {};
+      case CommandKind::kAlloc:
+      case CommandKind::kFree:
+      case CommandKind::kRecordStream:
+        break;
+    }
+    return {};
+  }
+
+  const CommandList& list_;
+  CommandTarget& target_;
+  std::vector<std::optional<uint64_t>> addresses_;
+};
+
+}  // namespace
+
+ListResult run_commands(const CommandList& list, CommandTarget& target) {
+  ListResult result;
+  result.results.reserve(list.commands.size());
+  Runner runner(list, target);
+  for (const Command& command : list.commands) result.results.push_back(runner.run(command));
+  for (int device = 0; device < list.devices; ++device) {
+    result.devices.push_back({device, target.segments(device), target.stats(device)});
+  }
+  return result;
+}
+
+}  // namespace fragscope::model

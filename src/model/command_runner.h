@@ -1,0 +1,88 @@
+// Runs command lists against an allocator: the model, or (in the oracle) the real library. Both
+// answer through CommandTarget, so that their results can be compared field by field.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/allocator_config.h"
+#include "model/block.h"
+#include "model/command_list.h"
+#include "model/stats.h"
+#include "model/trace_entry.h"
+#include "model/version_profile.h"
+
+namespace fragscope::model {
+
+// Bytes of a device when neither the list nor the caller says.
+inline constexpr uint64_t kDefaultDeviceMemory = 80 * kGiB;
+
+struct AllocReply {
+  std::string outcome;  // "ok", "null", "oom", "rejected", "error"
+  uint64_t address = 0;
+  std::optional<uint64_t> block_size;  // of the block that was given
+  std::string message;                 // of an error: PyTorch's text, one line
+};
+
+// Everything a list can ask for. Texts: empty is success, else PyTorch's error, one line.
+class CommandTarget {
+ public:
+  virtual ~CommandTarget() = default;
+  virtual AllocReply alloc(int device, uint64_t size, uint64_t stream) = 0;
+  virtual std::string free(int device, uint64_t address) = 0;
+  virtual std::string record_stream(int device, uint64_t address, uint64_t stream) = 0;
+  virtual void work(int device, uint64_t stream) = 0;
+  virtual void complete(int device, uint64_t stream) = 0;
+  virtual std::string empty_cache() = 0;
+  virtual std::string settings(const std::string& text) = 0;
+  virtual std::string fraction(int device, double fraction) = 0;
+  virtual std::string begin_pool(int device, PoolId id, std::optional<uint64_t> stream) = 0;
+  virtual std::string end_pool(int device, PoolId id) = 0;
+  virtual std::string create_pool(int device, PoolId id, bool use_on_oom, bool no_split) = 0;
+  virtual std::string release_pool(int device, PoolId id) = 0;
+  virtual void reset_peak_stats(int device) = 0;
+  virtual void reset_accumulated_stats(int device) = 0;
+
+  // Entries since the last call, all devices, in order.
+  struct Entry {
+    int device = 0;
+    TraceEntry entry{};
+  };
+  virtual std::vector<Entry> take_trace() = 0;
+  virtual std::vector<SegmentSnapshot> segments(int device) = 0;
+  virtual DeviceStats stats(int device) = 0;
+};
+
+struct CommandResult {
+  Command command;
+  std::string id;       // as in the list; empty for commands without one
+  std::string outcome;  // of AllocReply, or "ok", "skipped" (its allocation failed), "error"
+  std::optional<uint64_t> address;
+  std::optional<uint64_t> block_size;
+  std::string message;
+  std::vector<CommandTarget::Entry> trace;
+};
+
+struct DeviceResult {
+  int device = 0;
+  std::vector<SegmentSnapshot> segments;
+  DeviceStats stats;
+};
+
+struct ListResult {
+  std::vector<CommandResult> results;
+  std::vector<DeviceResult> devices;
+};
+
+ListResult run_commands(const CommandList& list, CommandTarget& target);
+
+// The model as a target: `device_memory` bytes per device; `config` as from the environment.
+std::unique_ptr<CommandTarget> make_model_target(const CommandList& list,
+                                                 const AllocatorConfig& config,
+                                                 const VersionProfile& profile,
+                                                 uint64_t device_memory);
+
+}  // namespace fragscope::model
