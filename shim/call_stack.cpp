@@ -1,0 +1,92 @@
+#include "shim/call_stack.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+
+#include "shim/elf_lookup.h"
+
+namespace fragscope::shim {
+namespace {
+
+#if defined(__x86_64__)
+#define FRAGSCOPE_UNW_LOCAL(name) "_ULx86_64_" name
+#define FRAGSCOPE_UNW(name) "_Ux86_64_" name
+#else
+#define FRAGSCOPE_UNW_LOCAL(name) "_ULaarch64_" name
+#define FRAGSCOPE_UNW(name) "_Uaarch64_" name
+#endif
+
+// libunwind.h's prototypes; the header is not needed for four functions.
+using Backtrace = int (*)(void** buffer, int size);
+using SetCachingPolicy = int (*)(void* space, int policy);
+using SetCacheSize = int (*)(void* space, size_t size, int flags);
+using FlushCache = void (*)(void* space, uintptr_t low, uintptr_t high);
+constexpr int kCachePerThread = 2;  // UNW_CACHE_PER_THREAD
+constexpr size_t kCacheSize = 1024;
+
+constinit std::atomic<Backtrace> g_backtrace;
+constinit std::atomic<FlushCache> g_flush;
+constinit std::atomic<void*> g_space;
+
+template <typename T>
+T function_in(const LoadedObject& object, const char* name) {
+  return reinterpret_cast<T>(find_symbol(object, name));
+}
+
+LoadedObject load_unwinder() {
+  void* const handle = dlopen("libunwind.so.8", RTLD_LAZY | RTLD_LOCAL);
+  if (handle == nullptr) {
+    static_cast<void>(dlerror());  // ours, not the host's
+    return {};
+  }
+  return find_object("libunwind.so.8");
+}
+
+}  // namespace
+
+bool open_unwinder() noexcept {
+  if (g_backtrace.load(std::memory_order_acquire) != nullptr) return true;
+  const LoadedObject object = load_unwinder();
+  const auto backtrace = function_in<Backtrace>(object, "unw_backtrace");
+  if (backtrace == nullptr) return false;
+  void** const space =
+      static_cast<void**>(find_symbol(object, FRAGSCOPE_UNW_LOCAL("local_addr_space")));
+  const auto policy =
+      function_in<SetCachingPolicy>(object, FRAGSCOPE_UNW_LOCAL("set_caching_policy"));
+  const auto size = function_in<SetCacheSize>(object, FRAGSCOPE_UNW_LOCAL("set_cache_size"));
+  if (space != nullptr && policy != nullptr) policy(*space, kCachePerThread);
+  if (space != nullptr && size != nullptr) size(*space, kCacheSize, 0);
+  if (space != nullptr) {
+    g_space.store(*space, std::memory_order_relaxed);
+    g_flush.store(function_in<FlushCache>(object, FRAGSCOPE_UNW("flush_cache")),
+                  std::memory_order_release);
+  }
+  g_backtrace.store(backtrace, std::memory_order_release);
+  return true;
+}
+
+void capture_stack(CallStack& out, size_t depth) noexcept {
+  const Backtrace backtrace = g_backtrace.load(std::memory_order_acquire);
+  out.count = 0;
+  if (backtrace == nullptr || depth == 0) return;
+  if (depth > kMaxStackDepth) depth = kMaxStackDepth;
+  const size_t room = depth + kMaxOwnFrames;
+  const int got = backtrace(reinterpret_cast<void**>(out.frames), static_cast<int>(room));
+  if (got <= 0) return;
+  const auto total = static_cast<size_t>(got);
+  out.first = 0;
+  while (out.first < total && is_ours(reinterpret_cast<const void*>(out.frames[out.first]))) {
+    ++out.first;
+  }
+  out.count = total - out.first;
+  out.truncated = out.count > depth || total == room;
+  if (out.count > depth) out.count = depth;
+}
+
+void flush_unwinder() noexcept {
+  const FlushCache flush = g_flush.load(std::memory_order_acquire);
+  if (flush != nullptr) flush(g_space.load(std::memory_order_relaxed), 0, 0);
+}
+
+}  // namespace fragscope::shim

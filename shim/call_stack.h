@@ -1,0 +1,30 @@
+// Native call stacks by libunwind's cached fast path.
+//
+// libunwind is opened on first use, out of the global symbol scope: it exports _Unwind_* and would
+// take over the C++ exceptions of the host. Without it stacks are not recorded.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fragscope::shim {
+
+inline constexpr size_t kMaxStackDepth = 256;
+inline constexpr size_t kMaxOwnFrames = 16;
+
+// Opens libunwind; false when it is not there. Called at the start of a session.
+bool open_unwinder() noexcept;
+
+struct CallStack {
+  uint64_t frames[kMaxStackDepth + kMaxOwnFrames];  // return addresses, innermost first
+  size_t first = 0;                                 // frames of the shim itself lie before
+  size_t count = 0;
+  bool truncated = false;
+};
+// At most `depth` frames of the host above the hook. Takes no lock of ours, allocates nothing.
+void capture_stack(CallStack& out, size_t depth) noexcept;
+
+// After something was unloaded: forget what was learnt about its addresses.
+void flush_unwinder() noexcept;
+
+}  // namespace fragscope::shim

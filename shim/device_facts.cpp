@@ -1,0 +1,45 @@
+#include "shim/device_facts.h"
+
+#include <cstdio>
+
+#include "shim/cuda_abi.h"
+#include "shim/real_api.h"
+
+namespace fragscope::shim {
+namespace {
+
+void write(Session& session, int32_t device, const char* field, std::string_view value) {
+  char key[48];
+  const int length = std::snprintf(key, sizeof key, "device.%d.%s", device, field);
+  session.write_property(std::string_view(key, static_cast<size_t>(length)), value);
+}
+
+void write_total_bytes(Session& session, int32_t device) {
+  const auto total_mem =
+      reinterpret_cast<int (*)(size_t*, int)>(driver_function("cuDeviceTotalMem_v2"));
+  size_t bytes = 0;
+  if (total_mem == nullptr || total_mem(&bytes, device) != kSuccess) return;
+  char digits[24];
+  std::snprintf(digits, sizeof digits, "%zu", bytes);
+  write(session, device, "total_bytes", digits);
+}
+
+}  // namespace
+
+void describe_device(Session& session, int32_t device) noexcept {
+  if (device < 0 || device >= 64) return;
+  const uint64_t bit = uint64_t{1} << device;
+  if ((session.described_devices.load(std::memory_order_relaxed) & bit) != 0) return;
+  if ((session.described_devices.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
+  const auto get_name =
+      reinterpret_cast<int (*)(char*, int, int)>(driver_function("cuDeviceGetName"));
+  char name[256] = {};
+  if (get_name != nullptr && get_name(name, sizeof name - 1, device) == kSuccess) {
+    write(session, device, "name", name);
+  }
+  write_total_bytes(session, device);
+  write(session, device, "simulated",
+        driver_function("fragscope_sim_version") != nullptr ? "1" : "0");
+}
+
+}  // namespace fragscope::shim

@@ -1,0 +1,134 @@
+// The hooked CUDA functions, expanded from intercepts.def: for each an exported wrapper, which
+// finds the real function of its caller, and one wrapper per slot for pointers that look-ups hand
+// out. Exceptions of host callbacks pass through all of this, see recorder.h.
+
+#include "shim/export.h"
+#include "shim/lookup.h"
+#include "shim/observers.h"
+#include "shim/real_api.h"
+#include "shim/recorder.h"
+
+namespace fragscope::shim {
+namespace {
+
+template <typename Fill>
+void record_after(HookId id, const HookScope& scope, int result, Fill fill) {
+  if (!scope.outermost()) return;
+  const ErrnoKeeper keep;
+  Event event;
+  event.api = static_cast<uint16_t>(id);
+  fill(event, result);
+  if (Session* const session = session_for(event.kind)) submit(*session, event);
+}
+
+template <typename Fill>
+Event event_before(HookId id, Fill fill) {
+  const ErrnoKeeper keep;
+  Event event;
+  event.api = static_cast<uint16_t>(id);
+  fill(event, kResultPending);
+  return event;
+}
+
+template <typename Call, typename Fill>
+[[gnu::noinline]] int run_after(HookId id, Call call, Fill fill) {
+  FRAGSCOPE_UNWIND_NOTICE();
+  const HookScope scope(id, __builtin_frame_address(0));
+  const int result = call();
+  record_after(id, scope, result, fill);
+  return result;
+}
+
+template <typename Call, typename Fill>
+[[gnu::noinline]] int run_before(HookId id, Call call, Fill fill) {
+  FRAGSCOPE_UNWIND_NOTICE();
+  const HookScope scope(id, __builtin_frame_address(0));
+  if (!scope.outermost()) return call();
+  Event event = event_before(id, fill);
+  open_event(event);
+  const int result = call();
+  close_event(result);
+  return result;
+}
+
+template <typename Function>
+Function real_of_caller(HookId id, const void* caller) {
+  const ErrnoKeeper keep;
+  return reinterpret_cast<Function>(real_for_caller(id, caller));
+}
+
+// (void** out, size_t bytes) -> , void** out, size_t bytes
+#define FS_MORE(...) __VA_OPT__(, ) __VA_ARGS__
+
+#define FS_UNPACK(...) __VA_ARGS__
+#define FS_RUN_after run_after
+#define FS_RUN_before run_before
+#define FS_RUN_served_after run_after
+#define FS_RUN_served_before run_before
+
+#define CUDA_HOOK(symbol, library, base, since, flavour, phase, params, args, observer)         \
+  int hooked_##symbol(int(*real) params FS_MORE params) {                                       \
+    if (real == nullptr) return kErrorSharedObjectInitFailed;                                   \
+    return FS_RUN_##phase(                                                                      \
+        HookId::symbol, [&] { return real args; },                                              \
+        [&](Event& event, int result) { Observer(event, result).observer; });                   \
+  }                                                                                             \
+  template <int kSlot>                                                                          \
+  int slot_##symbol params {                                                                    \
+    return hooked_##symbol(reinterpret_cast<int(*) params>(real_in_slot(HookId::symbol, kSlot)) \
+                               FS_MORE args);                                                   \
+  }
+
+#define RESOLVER_HOOK(symbol, library, base, since, params, args, request)                      \
+  int hooked_##symbol(int(*real) params FS_MORE params) {                                       \
+    if (real == nullptr) return kErrorSharedObjectInitFailed;                                   \
+    const int result = real args;                                                               \
+    const ErrnoKeeper keep;                                                                     \
+    if (result == kSuccess && out != nullptr) *out = answer(*out, FS_UNPACK request);           \
+    return result;                                                                              \
+  }                                                                                             \
+  template <int kSlot>                                                                          \
+  int slot_##symbol params {                                                                    \
+    return hooked_##symbol(reinterpret_cast<int(*) params>(real_in_slot(HookId::symbol, kSlot)) \
+                               FS_MORE args);                                                   \
+  }
+
+void* answer(void* real, const char* name, int version, uint64_t flags) {
+  return substitute_function(name, version, flags, real);
+}
+
+#include "shim/intercepts.def"
+
+void* const kWrappers[kHookCount][kSlots] = {
+    {},
+#define FS_WRAPPERS(symbol)                                                                \
+  {reinterpret_cast<void*>(&slot_##symbol<0>), reinterpret_cast<void*>(&slot_##symbol<1>), \
+   reinterpret_cast<void*>(&slot_##symbol<2>), reinterpret_cast<void*>(&slot_##symbol<3>)},
+#define CUDA_HOOK(symbol, ...) FS_WRAPPERS(symbol)
+#define RESOLVER_HOOK(symbol, ...) FS_WRAPPERS(symbol)
+#include "shim/intercepts.def"
+};
+static_assert(kSlots == 4);
+
+}  // namespace
+
+void* wrapper_of(HookId id, int slot) noexcept { return kWrappers[static_cast<size_t>(id)][slot]; }
+
+extern "C" {
+
+#define FS_EXPORT(symbol, params, args)                                              \
+  FRAGSCOPE_EXPORT int symbol params;                                                \
+  int symbol params {                                                                \
+    auto* const real = real_of_caller<int(*) params>(                                \
+        HookId::symbol, __builtin_extract_return_addr(__builtin_return_address(0))); \
+    return hooked_##symbol(real FS_MORE args);                                       \
+  }
+#define CUDA_HOOK(symbol, library, base, since, flavour, phase, params, args, observer) \
+  FS_EXPORT(symbol, params, args)
+#define RESOLVER_HOOK(symbol, library, base, since, params, args, request) \
+  FS_EXPORT(symbol, params, args)
+#include "shim/intercepts.def"
+
+}  // extern "C"
+
+}  // namespace fragscope::shim

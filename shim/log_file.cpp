@@ -1,0 +1,106 @@
+#include "shim/log_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "shim/process_facts.h"
+
+namespace fragscope::shim {
+namespace {
+
+constexpr uint64_t kChunkBytes = log::kChunkSlots * log::kSlotBytes;
+constexpr uint64_t kSmallestLog = 2 * kChunkBytes;
+
+std::string environment(const char* name) {
+  const char* const value = secure_getenv(name);
+  return value != nullptr ? value : "";
+}
+
+std::string file_name(uint64_t random) {
+  char name[96];
+  std::snprintf(name, sizeof name, "/%d-%llu-%016llx.fslog", static_cast<int>(getpid()),
+                static_cast<unsigned long long>(start_ticks()),
+                static_cast<unsigned long long>(random));
+  return name;
+}
+
+// The run directory of a plain preload; "" when it cannot be made.
+std::string run_directory() {
+  std::string path = environment("FRAGSCOPE_OUT");
+  if (path.empty()) {
+    char program[64];
+    program_name(program, sizeof program);
+    path = std::string("./fragscope-") + program + "-" + std::to_string(getpid()) + ".fsr";
+  }
+  if (mkdir(path.c_str(), 0700) == 0) return path;
+  struct stat existing {};
+  const bool usable = stat(path.c_str(), &existing) == 0 && S_ISDIR(existing.st_mode) &&
+                      existing.st_uid == geteuid();
+  return usable ? path : "";
+}
+
+void fill_header(log::LogHeader& header) {
+  header.pid = static_cast<uint32_t>(getpid());
+  header.start_ticks = start_ticks();
+  header.realtime_ns = realtime_ns();
+  header.monotonic_ns = monotonic_ns();
+  program_name(header.program, sizeof header.program);
+  std::strncpy(header.shim_version, FRAGSCOPE_VERSION, sizeof header.shim_version - 1);
+}
+
+std::optional<OpenLog> create_in(const std::string& directory, uint64_t capacity_bytes,
+                                 uint64_t random) {
+  const std::string final_path = directory + file_name(random);
+  const std::string path = final_path + ".new";
+  for (uint64_t bytes = capacity_bytes; bytes >= kSmallestLog; bytes /= 2) {
+    const uint64_t slots = bytes / kChunkBytes * log::kChunkSlots;
+    const uint64_t mapped = log::kHeaderBytes + slots * log::kSlotBytes;
+    Result<log::SharedRegion> region =
+        log::SharedRegion::create(path, log::kHeaderBytes + kChunkBytes, mapped);
+    if (!region) {
+      // Address space may suffice for less; a full disk or missing directory will not change.
+      if (region.error().text.find("cannot map") == std::string::npos) return std::nullopt;
+      continue;
+    }
+    OpenLog log{std::move(*region), {}, path, final_path, slots * log::kSlotBytes};
+    log.writer = log::LogWriter(log.region.data(), log.region.fd(), slots, log::kChunkSlots);
+    fill_header(*log.writer.header());
+    return log;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<OpenLog> create_log(uint64_t capacity_bytes, uint64_t random) noexcept try {
+  for (const char* variable : {"FRAGSCOPE_LOG_DIR", "FRAGSCOPE_LOG_FALLBACK_DIR"}) {
+    const std::string directory = environment(variable);
+    if (directory.empty()) continue;
+    if (std::optional<OpenLog> log = create_in(directory, capacity_bytes, random)) return log;
+  }
+  // Under `fragscope run` nothing is put where nobody asked for it.
+  if (secure_getenv("FRAGSCOPE_LOG_DIR") != nullptr && secure_getenv("FRAGSCOPE_OUT") == nullptr) {
+    return std::nullopt;
+  }
+  const std::string directory = run_directory();
+  if (directory.empty()) return std::nullopt;
+  std::optional<OpenLog> log = create_in(directory, capacity_bytes, random);
+  if (!log) rmdir(directory.c_str());  // only when it is empty
+  return log;
+} catch (...) {
+  return std::nullopt;
+}
+
+void publish_log(OpenLog& log) noexcept {
+  static_cast<void>(std::rename(log.path.c_str(), log.final_path.c_str()));
+  log.region.leak();
+}
+
+void discard_log(OpenLog& log) noexcept { static_cast<void>(unlink(log.path.c_str())); }
+
+}  // namespace fragscope::shim

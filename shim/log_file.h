@@ -1,0 +1,31 @@
+// Where the log of this process lies and how it gets there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "log/log_writer.h"
+#include "log/shared_region.h"
+
+namespace fragscope::shim {
+
+struct OpenLog {
+  log::SharedRegion region;
+  log::LogWriter writer;   // borrows from region
+  std::string path;        // under a name that readers do not look at yet
+  std::string final_path;  // under the name that they do
+  uint64_t capacity_bytes;
+};
+
+// A new log of at most `capacity_bytes` in FRAGSCOPE_LOG_DIR, else FRAGSCOPE_LOG_FALLBACK_DIR, else
+// the run directory FRAGSCOPE_OUT (which is made). Smaller when the address space is limited.
+// nullopt: nowhere.
+std::optional<OpenLog> create_log(uint64_t capacity_bytes, uint64_t random) noexcept;
+
+// Gives it the final name; mapping and descriptor stay for good.
+void publish_log(OpenLog& log) noexcept;
+// Takes back a log that nobody wrote to.
+void discard_log(OpenLog& log) noexcept;
+
+}  // namespace fragscope::shim

@@ -1,0 +1,142 @@
+#include "shim/lookup.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "shim/coverage.h"
+#include "shim/cuda_abi.h"
+#include "shim/elf_lookup.h"
+#include "shim/export.h"
+#include "shim/real_api.h"
+#include "shim/real_dlsym.h"
+
+namespace fragscope::shim {
+namespace {
+
+constexpr uint64_t kPerThreadFlag = 2;  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+
+bool is_cuda_name(const char* name) { return name[0] == 'c' && name[1] == 'u'; }
+
+HookId hook_of_symbol(const char* symbol) {
+  for (size_t id = 1; id < kHookCount; ++id) {
+    if (std::strcmp(kHooks[id].symbol, symbol) == 0) return static_cast<HookId>(id);
+  }
+  return HookId::none;
+}
+
+bool from_cuda_library(const void* real) {
+  const LoadedObject object = object_of(real);
+  if (!object) return false;
+  const char* const name = soname(object);
+  return std::strncmp(name, "libcuda.so", 10) == 0 || std::strncmp(name, "libcudart", 9) == 0;
+}
+
+void* wrap(HookId id, void* real) {
+  const int slot = bind_slot(id, real);
+  if (slot < 0) {
+    count_unhooked(info(id).symbol);
+    return real;
+  }
+  count_hooked();
+  return wrapper_of(id, slot);
+}
+
+bool is_driver_function(HookId id, const char* base) {
+  return info(id).library == Library::driver && std::strcmp(info(id).base, base) == 0;
+}
+
+// The row whose exported function in the same library is `real`: certain.
+HookId hook_by_pointer(const char* base, const void* real) {
+  const LoadedObject library = object_of(real);
+  for (size_t index = 1; index < kHookCount; ++index) {
+    const auto id = static_cast<HookId>(index);
+    if (!is_driver_function(id, base)) continue;
+    if (find_symbol(library, info(id).symbol) == real) return id;
+  }
+  return HookId::none;
+}
+
+bool has_flavour(const char* base, Flavour flavour) {
+  for (size_t index = 1; index < kHookCount; ++index) {
+    const auto id = static_cast<HookId>(index);
+    if (is_driver_function(id, base) && info(id).flavour == flavour) return true;
+  }
+  return false;
+}
+
+// True for a driver function of which at least one ABI is hooked.
+bool has_hooks(const char* base) { return has_flavour(base, Flavour::plain); }
+
+// The row by version and flags, for drivers whose answers are not their exported functions.
+HookId hook_by_version(const char* base, int version, uint64_t flags) {
+  if (version == kUnknownVersion || version > kNewestKnownVersion || flags > kPerThreadFlag) {
+    return HookId::none;
+  }
+  const bool ptsz = flags == kPerThreadFlag && has_flavour(base, Flavour::ptsz);
+  const Flavour flavour = ptsz ? Flavour::ptsz : Flavour::plain;
+  HookId best = HookId::none;
+  for (size_t index = 1; index < kHookCount; ++index) {
+    const auto id = static_cast<HookId>(index);
+    if (!is_driver_function(id, base) || info(id).flavour != flavour) continue;
+    if (info(id).since > version) continue;
+    if (best == HookId::none || info(id).since > info(best).since) best = id;
+  }
+  return best;
+}
+
+// An answer that is another exported function of that name, of an ABI that has no row (cuMemAlloc
+// before 3.2), must not be taken for the row that the version suggests.
+bool is_old_twin(const char* base, const void* real) {
+  return find_symbol(object_of(real), base) == real;
+}
+
+}  // namespace
+
+void* substitute_symbol(const char* name, void* real) noexcept {
+  if (real == nullptr || name == nullptr || !is_cuda_name(name) || is_ours(real)) return real;
+  const HookId id = hook_of_symbol(name);
+  if (id == HookId::none) {
+    if (has_hooks(name) || is_known_unhooked(name)) count_unhooked(name);
+    return real;
+  }
+  return from_cuda_library(real) ? wrap(id, real) : real;
+}
+
+void* substitute_function(const char* base, int version, uint64_t flags, void* real) noexcept {
+  if (real == nullptr || base == nullptr || !is_cuda_name(base) || is_ours(real)) return real;
+  if (!has_hooks(base)) {
+    if (is_known_unhooked(base)) count_unhooked(base);
+    return real;
+  }
+  HookId id = hook_by_pointer(base, real);
+  if (id == HookId::none && !is_old_twin(base, real)) id = hook_by_version(base, version, flags);
+  if (id != HookId::none) return wrap(id, real);
+  count_unhooked(base);
+  return real;
+}
+
+}  // namespace fragscope::shim
+
+// Jumped to from lookup_entry.cpp with the caller's arguments.
+extern "C" {
+
+__attribute__((visibility("hidden"), used)) void* fragscope_dlsym(void* handle, const char* name) {
+  using namespace fragscope::shim;
+  const DlsymFunction real = real_dlsym();
+  if (real == nullptr) return nullptr;
+  void* const found = real(handle, name);
+  const ErrnoKeeper keep;
+  return substitute_symbol(name, found);
+}
+
+__attribute__((visibility("hidden"), used)) void* fragscope_dlvsym(void* handle, const char* name,
+                                                                   const char* version) {
+  using namespace fragscope::shim;
+  const DlvsymFunction real = real_dlvsym();
+  if (real == nullptr) return nullptr;
+  void* const found = real(handle, name, version);
+  const ErrnoKeeper keep;
+  return substitute_symbol(name, found);
+}
+
+}  // extern "C"

@@ -1,0 +1,148 @@
+#include "shim/recorder.h"
+
+#include "shim/call_stack.h"
+#include "shim/coverage.h"
+#include "shim/device_facts.h"
+#include "shim/export.h"
+#include "shim/process_facts.h"
+#include "shim/real_api.h"
+
+namespace fragscope::shim {
+namespace {
+
+template <typename T>
+T getter(std::atomic<T>& cell, const char* symbol) {
+  T found = cell.load(std::memory_order_acquire);
+  if (found != nullptr) return found;
+  found = reinterpret_cast<T>(driver_function(symbol));
+  cell.store(found, std::memory_order_release);
+  return found;
+}
+
+uint32_t cached_thread_id(const Session& session) {
+  if (t_state.tid_session != session.id) {
+    t_state.tid = thread_id();
+    t_state.tid_session = session.id;
+  }
+  return t_state.tid;
+}
+
+void attach_stack(Session& session, Event& event) {
+  if (session.settings.stack_depth == 0) return;
+  CallStack stack;
+  capture_stack(stack, session.settings.stack_depth);
+  if (stack.count == 0) return;
+  const StackTable::Answer answer =
+      session.stacks.intern({stack.frames + stack.first, stack.count}, session.writer);
+  event.stack = answer.id;
+  if (stack.truncated) event.flags |= kFlagStackTruncated;
+  if (answer.is_new && session.modules.refresh(session.writer)) flush_unwinder();
+}
+
+// What can be told before the place in the log is taken.
+void prepare(Session& session, Event& event) {
+  event.tid = cached_thread_id(session);
+  if (event.device == kUnknownDevice && event.kind != EventKind::context_destroy) {
+    event.device = current_device(session);
+  }
+  describe_device(session, event.device);
+  if (coverage_total() != session.reported_coverage.load(std::memory_order_relaxed)) {
+    report_coverage(session);
+  }
+  attach_stack(session, event);
+}
+
+bool is_memory_call(EventKind kind) {
+  switch (kind) {
+    case EventKind::none:
+    case EventKind::context_destroy:
+    case EventKind::stream_create:
+    case EventKind::stream_destroy:
+    case EventKind::synchronize:
+    case EventKind::current_device:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+HookScope::HookScope(HookId id, const void* frame) noexcept : id_(id) {
+  const auto place = reinterpret_cast<uintptr_t>(frame);
+  entered_ = t_state.outer_frame == 0 || place >= t_state.outer_frame;
+  outermost_ = entered_ && !t_state.in_shim;
+  if (!entered_) return;
+  if (t_state.outer_frame != 0) abandon();
+  t_state.outer_frame = place;
+}
+
+void HookScope::abandon() noexcept {
+  t_state.outer_frame = 0;
+  close_event(kResultPending);
+}
+
+HookScope::~HookScope() {
+  if (entered_) t_state.outer_frame = 0;
+  Session* const session = current_session();
+  if (session == nullptr) return;
+  session->writer.header()->api_calls[static_cast<size_t>(id_)].fetch_add(
+      1, std::memory_order_relaxed);
+}
+
+int fragscope_unwind_notice(int, int actions, uint64_t, void*, void*) noexcept {
+  constexpr int kCleanupPhase = 2;    // _UA_CLEANUP_PHASE
+  constexpr int kContinueUnwind = 8;  // _URC_CONTINUE_UNWIND
+  if ((actions & kCleanupPhase) != 0) HookScope::abandon();
+  return kContinueUnwind;
+}
+
+int32_t current_device(Session& session) noexcept {
+  const auto get = getter(session.driver.ctx_get_device, "cuCtxGetDevice");
+  int device = 0;
+  return get != nullptr && get(&device) == kSuccess ? device : kUnknownDevice;
+}
+
+void* current_context(Session& session) noexcept {
+  const auto get = getter(session.driver.ctx_get_current, "cuCtxGetCurrent");
+  void* context = nullptr;
+  return get != nullptr && get(&context) == kSuccess ? context : nullptr;
+}
+
+Session* session_for(EventKind kind) noexcept {
+  return is_memory_call(kind) ? get_or_create_session() : current_session();
+}
+
+void submit(Session& session, Event& event) noexcept {
+  const ErrnoKeeper keep;
+  const bool outer = t_state.in_shim;
+  t_state.in_shim = true;
+  prepare(session, event);
+  event.time_ns = monotonic_ns();
+  session.writer.write(event);
+  t_state.in_shim = outer;
+}
+
+void open_event(Event& event) noexcept {
+  const ErrnoKeeper keep;
+  Session* const session = session_for(event.kind);
+  if (session == nullptr) return;
+  t_state.in_shim = true;
+  prepare(*session, event);
+  event.time_ns = monotonic_ns();
+  const log::LogWriter::Ticket ticket = session->writer.reserve();
+  session->writer.commit(ticket, event, false);
+  t_state.open = {ticket, session->id};
+  t_state.in_shim = false;
+}
+
+void close_event(int result) noexcept {
+  const OpenEvent open = t_state.open;
+  t_state.open.session = 0;
+  // A child that forked inside the call (in a callback) must not write to the parent's log.
+  Session* const session = current_session();
+  if (open.session == 0 || session == nullptr || session->id != open.session) return;
+  session->writer.finish(open.ticket, result);
+}
+
+}  // namespace fragscope::shim

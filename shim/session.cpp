@@ -1,0 +1,213 @@
+#include "shim/session.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "shim/call_stack.h"
+#include "shim/coverage.h"
+#include "shim/elf_lookup.h"
+#include "shim/export.h"
+#include "shim/log_file.h"
+#include "shim/process_facts.h"
+#include "shim/thread_state.h"
+
+namespace fragscope::shim {
+
+constinit thread_local ThreadState t_state{};
+
+namespace {
+
+// Lives in a page that the kernel clears in a forked child: that is how the child knows that it has
+// no session, without a fork handler and without asking for its pid at every call.
+struct ForkPage {
+  std::atomic<Session*> session;
+  std::atomic<bool> given_up;
+};
+
+constinit std::atomic<ForkPage*> g_page;
+
+ForkPage* fork_page() {
+  ForkPage* page = g_page.load(std::memory_order_acquire);
+  if (page != nullptr) return page;
+  constexpr size_t kBytes = 4096;
+  void* const memory =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  if (madvise(memory, kBytes, MADV_WIPEONFORK) != 0) {  // Linux before 4.14
+    munmap(memory, kBytes);
+    return nullptr;
+  }
+  auto* const mine = static_cast<ForkPage*>(memory);  // zero bytes are a valid, empty ForkPage
+  if (g_page.compare_exchange_strong(page, mine)) return mine;
+  munmap(memory, kBytes);
+  return page;
+}
+
+uint64_t number_from(const char* variable, uint64_t fallback) {
+  const char* const text = secure_getenv(variable);
+  if (text == nullptr) return fallback;
+  uint64_t value = 0;
+  const char* const end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, value);
+  return error == std::errc() && stop == end ? value : fallback;
+}
+
+bool is_set_to(const char* variable, const char* value) {
+  const char* const text = secure_getenv(variable);
+  return text != nullptr && std::strcmp(text, value) == 0;
+}
+
+Settings read_settings() {
+  Settings settings;
+  settings.log_bytes = number_from("FRAGSCOPE_LOG_BYTES", settings.log_bytes);
+  settings.stack_depth =
+      static_cast<uint32_t>(number_from("FRAGSCOPE_STACK_DEPTH", settings.stack_depth));
+  if (settings.stack_depth > kMaxStackDepth) settings.stack_depth = kMaxStackDepth;
+  if (is_set_to("FRAGSCOPE_STACKS", "none") || !open_unwinder()) settings.stack_depth = 0;
+  settings.enforce = is_set_to("FRAGSCOPE_ENFORCE", "shim");
+  return settings;
+}
+
+struct PathCount {
+  Session* session;
+  unsigned count;
+};
+
+// Which copies of the runtime are loaded: "cudart.0=/usr/lib/libcudart.so.13".
+void write_runtime_copies(Session& session) {
+  PathCount state{&session, 0};
+  for_each_object(
+      [](const LoadedObject& object, void* context) {
+        auto* const counter = static_cast<PathCount*>(context);
+        if (std::strncmp(soname(object), "libcudart", 9) != 0) return false;
+        const char key[] = {'c', 'u', 'd', 'a',
+                            'r', 't', '.', static_cast<char>('0' + counter->count++ % 10),
+                            '\0'};
+        counter->session->write_property(key, object.path);
+        return false;
+      },
+      &state);
+}
+
+void write_facts(Session& session, uint64_t capacity_bytes) {
+  for (size_t id = 1; id < kHookCount; ++id) {
+    session.writer.write_blob(log::BlobKind::api_name, static_cast<uint32_t>(id),
+                              std::string_view(kHooks[id].symbol));
+  }
+  session.write_property("log.capacity_bytes", capacity_bytes);
+  session.write_property("stacks", session.settings.stack_depth != 0 ? "native" : "none");
+  session.write_property("enforce", session.settings.enforce ? "shim" : "none");
+  session.write_property("block_source", "none");
+  write_runtime_copies(session);
+}
+
+Session* build_session(std::optional<OpenLog>& log) {
+  const Settings settings = read_settings();
+  const uint64_t id = random_id();
+  log = create_log(settings.log_bytes, id);
+  if (!log) return nullptr;
+  void* const memory = mmap(nullptr, sizeof(Session), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    discard_log(*log);
+    return nullptr;
+  }
+  auto* const session = new (memory) Session{};
+  session->writer = log->writer;
+  session->settings = settings;
+  session->id = id;
+  if (!session->stacks.map()) session->settings.stack_depth = 0;
+  write_facts(*session, log->capacity_bytes);
+  return session;
+}
+
+Session* create_session(ForkPage& page) noexcept try {
+  std::optional<OpenLog> log;
+  Session* const mine = build_session(log);
+  if (mine == nullptr) {
+    page.given_up.store(true, std::memory_order_relaxed);
+    return nullptr;
+  }
+  Session* winner = nullptr;
+  if (page.session.compare_exchange_strong(winner, mine)) {
+    publish_log(*log);
+    return mine;
+  }
+  discard_log(*log);
+  munmap(mine, sizeof(Session));
+  return winner;
+} catch (...) {
+  page.given_up.store(true, std::memory_order_relaxed);
+  return nullptr;
+}
+
+// exit() or return from main: from here on a collector need not suspect a crash. Nothing is torn
+// down: static destructors of the host still free memory.
+__attribute__((destructor)) void on_exit_handlers() noexcept {
+  Session* const session = current_session();
+  if (session == nullptr) return;
+  const ErrnoKeeper keep;
+  report_coverage(*session);
+  session->writer.header()->finished.store(1, std::memory_order_release);
+}
+
+}  // namespace
+
+void Session::write_property(std::string_view key, std::string_view value) noexcept {
+  char text[512];
+  if (key.size() + 1 + value.size() > sizeof text) {
+    value = value.substr(0, sizeof text - 1 - key.size());
+  }
+  std::memcpy(text, key.data(), key.size());
+  text[key.size()] = '=';
+  std::memcpy(text + key.size() + 1, value.data(), value.size());
+  writer.write_blob(log::BlobKind::property,
+                    next_property.fetch_add(1, std::memory_order_relaxed) + 1,
+                    std::string_view(text, key.size() + 1 + value.size()));
+}
+
+void Session::write_property(std::string_view key, uint64_t value) noexcept {
+  char digits[20];
+  const auto [end, error] = std::to_chars(digits, digits + sizeof digits, value);
+  static_cast<void>(error);  // 20 digits hold every uint64_t
+  write_property(key, std::string_view(digits, static_cast<size_t>(end - digits)));
+}
+
+void report_coverage(Session& session) noexcept {
+  const uint64_t total = coverage_total();
+  if (session.reported_coverage.exchange(total, std::memory_order_relaxed) == total) return;
+  for_each_coverage(
+      [](const char* key, uint64_t count, void* context) {
+        static_cast<Session*>(context)->write_property(key, count);
+      },
+      &session);
+}
+
+Session* current_session() noexcept {
+  ForkPage* const page = g_page.load(std::memory_order_acquire);
+  return page != nullptr ? page->session.load(std::memory_order_acquire) : nullptr;
+}
+
+Session* get_or_create_session() noexcept {
+  ForkPage* const page = fork_page();
+  if (page == nullptr) return nullptr;
+  Session* const session = page->session.load(std::memory_order_acquire);
+  if (session != nullptr) return session;
+  if (page->given_up.load(std::memory_order_relaxed) || !recording_wanted()) return nullptr;
+  // A signal handler on top of our own creation must not start over.
+  if (t_state.in_shim) return nullptr;
+  t_state.in_shim = true;
+  Session* const created = create_session(*page);
+  t_state.in_shim = false;
+  return created;
+}
+
+bool recording_wanted() noexcept { return !is_set_to("FRAGSCOPE_DISABLE", "1"); }
+
+}  // namespace fragscope::shim

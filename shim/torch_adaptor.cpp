@@ -1,0 +1,39 @@
+// The torch adaptor: a small library compiled on the user's machine against the headers of the
+// user's own torch (2.4 or later; how: torch_adaptor_build.h) and opened by the shim from inside
+// the first block report. Not part of libfragscope.so.
+
+#include "torch_adaptor.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <torch/version.h>
+
+namespace {
+
+const fragscope_torch_host* g_host = nullptr;
+
+void on_entry(const c10::cuda::CUDACachingAllocator::TraceEntry& entry) {
+  fragscope_torch_entry out{};
+  out.action = static_cast<int32_t>(entry.action_);
+  out.device = static_cast<int32_t>(entry.device_);
+  out.address = static_cast<uint64_t>(entry.addr_);
+  out.size = static_cast<uint64_t>(entry.size_);
+  out.stream = reinterpret_cast<uint64_t>(entry.stream_);
+  g_host->entry(&out);
+}
+
+const fragscope_torch_adaptor kSelf = {FRAGSCOPE_TORCH_ADAPTOR_VERSION, TORCH_VERSION};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const fragscope_torch_adaptor*
+fragscope_torch_adaptor_start(const fragscope_torch_host* host) {
+  if (host == nullptr || host->version != FRAGSCOPE_TORCH_ADAPTOR_VERSION) return nullptr;
+  try {
+    g_host = host;
+    // The call goes through to the allocator of every device.
+    c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker(on_entry);
+    return &kSelf;
+  } catch (...) {  // cudaMallocAsync backend: it has no tracker
+    return nullptr;
+  }
+}

@@ -1,0 +1,241 @@
+#include "shim/torch_blocks.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+
+#include "shim/elf_lookup.h"
+#include "shim/export.h"
+#include "shim/recorder.h"
+#include "shim/torch_adaptor.h"
+
+namespace fragscope::shim {
+namespace {
+
+constexpr int8_t kTorchCuda = 1;  // c10::DeviceType::CUDA
+
+// Where the blocks of this process come from. A forked child inherits the allocator with its
+// tracker, so this is not part of the session; which session has been told is.
+enum class Source : int { unknown, searching, report, adaptor };
+constinit std::atomic<Source> g_source{Source::unknown};
+constinit std::atomic<const char*> g_torch_version{nullptr};
+constinit std::atomic<uint64_t> g_told_session{0};
+
+uint32_t source_flag() {
+  return g_source.load(std::memory_order_relaxed) == Source::adaptor ? kFlagSourceAdaptor
+                                                                     : kFlagSourceReport;
+}
+
+void write_block(Event& event) {
+  if (Session* const session = session_for(event.kind)) submit(*session, event);
+}
+
+// What the tracker said of a block for which no report came.
+void flush_held() {
+  HeldAlloc& held = t_state.held;
+  if (!held.valid) return;
+  held.valid = false;
+  Event event;
+  event.kind = EventKind::alloc;
+  event.device = held.device;
+  event.address = held.address;
+  event.requested = held.requested;
+  event.stream = held.stream;
+  event.flags = kFlagSourceAdaptor;
+  write_block(event);
+}
+
+EventKind kind_of(int32_t action) {
+  switch (action) {
+    case FRAGSCOPE_TORCH_FREE_REQUESTED:
+      return EventKind::free_requested;
+    case FRAGSCOPE_TORCH_FREE_COMPLETED:
+      return EventKind::free_completed;
+    case FRAGSCOPE_TORCH_SEGMENT_ALLOC:
+      return EventKind::segment_alloc;
+    case FRAGSCOPE_TORCH_SEGMENT_FREE:
+      return EventKind::segment_free;
+    case FRAGSCOPE_TORCH_SEGMENT_MAP:
+      return EventKind::segment_map;
+    case FRAGSCOPE_TORCH_SEGMENT_UNMAP:
+      return EventKind::segment_unmap;
+    case FRAGSCOPE_TORCH_SNAPSHOT:
+      return EventKind::snapshot;
+    case FRAGSCOPE_TORCH_OOM:
+      return EventKind::oom;
+    case FRAGSCOPE_TORCH_ANNOTATE:
+      return EventKind::annotate;
+    default:
+      return EventKind::none;
+  }
+}
+
+void fill_from_entry(Event& event, const fragscope_torch_entry& entry) {
+  event.device = entry.device;
+  event.stream = entry.stream;
+  event.flags = kFlagSourceAdaptor;
+  switch (event.kind) {
+    case EventKind::free_requested:
+    case EventKind::free_completed:
+      event.address = entry.address;
+      event.requested = entry.size;
+      break;
+    case EventKind::oom:
+      event.requested = entry.size;
+      event.aux = entry.address;
+      break;
+    case EventKind::snapshot:
+      event.stream = kUnknown;
+      break;
+    case EventKind::annotate:
+      event.address = entry.address;
+      event.size = entry.size;
+      break;
+    default:  // segments
+      event.address = entry.address;
+      event.size = event.requested = entry.size;
+      break;
+  }
+}
+
+void on_tracker_entry(const fragscope_torch_entry* entry) {
+  const ErrnoKeeper keep;
+  if (t_state.in_shim) return;
+  flush_held();
+  if (entry->action == FRAGSCOPE_TORCH_ALLOC) {
+    t_state.held = {true, entry->device, entry->address, entry->size, entry->stream};
+    return;
+  }
+  Event event;
+  event.kind = kind_of(entry->action);
+  if (event.kind == EventKind::none) return;
+  fill_from_entry(event, *entry);
+  write_block(event);
+}
+
+const fragscope_torch_host kHost = {FRAGSCOPE_TORCH_ADAPTOR_VERSION, on_tracker_entry};
+
+// <directory>/<build-id>.so; false when there is no such place.
+bool adaptor_path(char (&path)[4096], const char* id) {
+  const char* const directory = secure_getenv("FRAGSCOPE_TORCH_ADAPTOR_DIR");
+  const char* const cache = secure_getenv("XDG_CACHE_HOME");
+  const char* const home = secure_getenv("HOME");
+  int length = 0;
+  if (directory != nullptr) {
+    length = std::snprintf(path, sizeof path, "%s/%s.so", directory, id);
+  } else if (cache != nullptr && cache[0] == '/') {
+    length = std::snprintf(path, sizeof path, "%s/fragscope/adaptors/%s.so", cache, id);
+  } else if (home != nullptr) {
+    length = std::snprintf(path, sizeof path, "%s/.cache/fragscope/adaptors/%s.so", home, id);
+  }
+  return length > 0 && static_cast<size_t>(length) < sizeof path;
+}
+
+// Opens and starts the adaptor of the loaded torch, if there is one.
+bool start_adaptor() {
+  const LoadedObject torch = find_object("libc10_cuda.so");
+  char id[65] = {};
+  char path[4096];
+  if (torch) build_id(torch, id);
+  if (id[0] == '\0' || !adaptor_path(path, id)) return false;
+  void* const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    static_cast<void>(dlerror());  // ours, not the host's
+    return false;
+  }
+  const auto start = reinterpret_cast<decltype(&fragscope_torch_adaptor_start)>(find_symbol(
+      object_of(dlsym(handle, "fragscope_torch_adaptor_start")), "fragscope_torch_adaptor_start"));
+  const fragscope_torch_adaptor* const self = start != nullptr ? start(&kHost) : nullptr;
+  if (self == nullptr || self->version != FRAGSCOPE_TORCH_ADAPTOR_VERSION) return false;
+  g_torch_version.store(self->torch_version, std::memory_order_release);
+  return true;
+}
+
+void tell_source(Session& session) {
+  const Source source = g_source.load(std::memory_order_acquire);
+  if (source < Source::report) return;
+  if (g_told_session.exchange(session.id, std::memory_order_relaxed) == session.id) return;
+  session.write_property("block_source", source == Source::adaptor ? "adaptor" : "report");
+  const char* const version = g_torch_version.load(std::memory_order_acquire);
+  if (version != nullptr) session.write_property("torch_version", version);
+}
+
+// The first report decides. Its thread holds one allocator's lock; others go on with reports.
+void choose_source(Session& session) {
+  Source expected = Source::unknown;
+  if (g_source.compare_exchange_strong(expected, Source::searching)) {
+    const bool adaptor = start_adaptor();
+    g_source.store(adaptor ? Source::adaptor : Source::report, std::memory_order_release);
+  }
+  if (g_told_session.load(std::memory_order_relaxed) != session.id) tell_source(session);
+}
+
+// Size and totals come from the report, the rest from the tracker if it saw this block.
+void report_alloc(Session& session, const void* address, int64_t bytes, uint64_t allocated,
+                  uint64_t reserved, int32_t device) {
+  Event event;
+  event.kind = EventKind::alloc;
+  event.device = device;
+  event.address = reinterpret_cast<uint64_t>(address);
+  event.size = static_cast<uint64_t>(bytes);
+  event.aux = allocated;
+  event.aux2 = reserved;
+  event.flags = kFlagSourceReport;
+  HeldAlloc& held = t_state.held;
+  if (held.valid && held.address == event.address) {
+    held.valid = false;
+    event.requested = held.requested;
+    event.stream = held.stream;
+    event.flags = kFlagSourceAdaptor;
+  } else {
+    flush_held();
+  }
+  submit(session, event);
+}
+
+// The tracker tells frees itself, and better.
+void report_free(Session& session, const void* address, int64_t bytes, uint64_t allocated,
+                 uint64_t reserved, int32_t device) {
+  if (g_source.load(std::memory_order_relaxed) == Source::adaptor) return;
+  Event event;
+  event.kind = EventKind::free_requested;
+  event.device = device;
+  event.address = reinterpret_cast<uint64_t>(address);
+  event.size = static_cast<uint64_t>(-bytes);
+  event.aux = allocated;
+  event.aux2 = reserved;
+  event.flags = source_flag();
+  submit(session, event);
+}
+
+}  // namespace
+
+void on_torch_memory(const void* address, int64_t bytes, uint64_t allocated, uint64_t reserved,
+                     TorchDevice device) noexcept {
+  if (device.type != kTorchCuda || t_state.in_shim) return;
+  const ErrnoKeeper keep;
+  Session* const session = session_for(EventKind::alloc);
+  if (session == nullptr) return;
+  choose_source(*session);
+  if (bytes >= 0) {
+    report_alloc(*session, address, bytes, allocated, reserved, device.index);
+  } else {
+    report_free(*session, address, bytes, allocated, reserved, device.index);
+  }
+}
+
+void on_torch_oom(int64_t bytes, TorchDevice device) noexcept {
+  if (device.type != kTorchCuda || t_state.in_shim) return;
+  if (g_source.load(std::memory_order_relaxed) == Source::adaptor) return;
+  const ErrnoKeeper keep;
+  Event event;
+  event.kind = EventKind::oom;
+  event.device = device.index;
+  event.requested = static_cast<uint64_t>(bytes);
+  event.flags = kFlagSourceReport;
+  write_block(event);
+}
+
+}  // namespace fragscope::shim

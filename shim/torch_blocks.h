@@ -1,0 +1,27 @@
+// PyTorch's caching allocator: which blocks it hands out (block plane).
+//
+// Two sources. libc10_cuda reports every block malloc and free to c10's profiler hook, which is
+// overridden here: block sizes and totals, no stream, no requested size. And the adaptor
+// (torch_adaptor.cpp, compiled against the user's torch) attaches the allocator's own trace
+// tracker: requested sizes, streams, completion of frees, segments. With both, one `alloc` event
+// carries what the tracker and the report know of the same block.
+//
+// All of this runs under the allocator's (recursive) lock: nothing here waits for another thread.
+#pragma once
+
+#include <cstdint>
+
+namespace fragscope::shim {
+
+// c10::Device as passed in a register: DeviceType, DeviceIndex.
+struct TorchDevice {
+  int8_t type;
+  int8_t index;
+};
+
+// A block was handed out (bytes > 0) or given back (bytes < 0).
+void on_torch_memory(const void* address, int64_t bytes, uint64_t allocated, uint64_t reserved,
+                     TorchDevice device) noexcept;
+void on_torch_oom(int64_t bytes, TorchDevice device) noexcept;
+
+}  // namespace fragscope::shim
