@@ -1,0 +1,404 @@
+"""libfragscope.so in front of small programs and stand-ins of CUDA (programs/shim_*.cpp).
+
+Every program runs with and without the library: what it prints and how it ends must be equal.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import fslog
+
+
+class Programs:
+    def __init__(self, build, out):
+        self.directory = build / "tests/shim"
+        self.shim = build / "lib/libfragscope.so"
+        self.out = out
+
+    def environment(self, preload=(), **extra):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("FRAGSCOPE_")}
+        env.update({"FRAGSCOPE_OUT": str(self.out), **extra})
+        if preload:
+            env["LD_PRELOAD"] = ":".join(str(p) for p in preload)
+        return env
+
+    def run(self, name, *arguments, preload=None, **extra):
+        preload = [self.shim] if preload is None else preload
+        command = [str(self.directory / name), *map(str, arguments)]
+        return subprocess.run(
+            command, env=self.environment(preload, **extra), capture_output=True, timeout=120
+        )
+
+    def run_both(self, name, *arguments, **extra):
+        """Runs it without and with the shim, checks that nothing differs; the logs."""
+        plain = self.run(name, *arguments, preload=())
+        assert not list(self.out.rglob("*"))
+        shimmed = self.run(name, *arguments, **extra)
+        assert shimmed.stdout == plain.stdout
+        assert shimmed.stderr == plain.stderr
+        assert shimmed.returncode == plain.returncode
+        return self.logs()
+
+    def logs(self):
+        assert not list(self.out.rglob("*.new"))
+        return fslog.logs_in(self.out)
+
+
+@pytest.fixture
+def programs(build, tmp_path):
+    if not (build / "tests/shim/shim_basic").exists():
+        pytest.fail("the programs of the shim's tests are not built")
+    return Programs(build, tmp_path / "run.fsr")
+
+
+def summary(log):
+    return [(e["kind"], e["size"] if e["size"] != fslog.UNKNOWN else None) for e in log.events]
+
+
+def allocs(log):
+    return [e["size"] for e in log.of("device_alloc")]
+
+
+# --- single calls
+
+
+def test_every_call_is_one_event_with_its_own_name_and_result(programs):
+    (log,) = programs.run_both("shim_basic")
+    assert [(e["kind"], e["api"], e["result"]) for e in log.events] == [
+        ("device_free", "cudaFree", 0),
+        ("device_alloc", "cudaMalloc", 0),
+        ("device_free", "cudaFree", 0),
+        ("device_free", "cudaFree", 1),
+        ("device_alloc", "cudaMalloc", 0),
+        ("device_alloc", "cudaMalloc", 2),
+        ("device_alloc", "cudaMalloc", 1),
+        ("device_free", "cudaFree", 1),
+        ("pinned_alloc", "cudaHostAlloc", 0),
+        ("pinned_free", "cudaFreeHost", 0),
+        ("pinned_alloc", "cudaMallocHost", 0),
+        ("pinned_free", "cudaFreeHost", 0),
+        ("async_alloc", "cudaMallocAsync", 0),
+        ("async_free", "cudaFreeAsync", 0),
+        ("device_alloc", "cuMemAlloc_v2", 0),
+        ("device_free", "cuMemFree_v2", 0),
+    ]
+    assert all(e["final"] and e["device"] == 0 for e in log.events)
+    failed = log.of("device_alloc")[2]
+    assert failed["size"] == 2**50 and failed["address"] == fslog.UNKNOWN
+    assert log.of("async_alloc")[0]["stream"] == 0x5000
+    assert log.of("pinned_alloc")[0]["aux2"] == 2
+    assert log.dropped == 0 and log.torn == 0 and log.finished == 1
+    assert log.properties["device.0.name"] == "fake card"
+    assert log.properties["device.0.simulated"] == "0"
+
+
+def test_times_rise_and_frees_are_timed_before_later_allocations(programs):
+    (log,) = programs.run_both("shim_basic")
+    times = [e["time_ns"] for e in log.events]
+    assert times == sorted(times) and times[0] >= log.monotonic_ns
+
+
+def test_nested_driver_calls_are_not_reported_twice(programs):
+    (log,) = programs.run_both("shim_callbacks", "nested")
+    assert summary(log) == [("device_alloc", 111)]
+    assert log.api_calls["cudaMalloc"] == 1
+
+
+def test_exceptions_pass_and_recording_goes_on(programs):
+    (log,) = programs.run_both("shim_callbacks", "throw")
+    # The calls that threw never returned; a call deeper on the stack is recorded again.
+    assert summary(log) == [("device_alloc", 333)]
+
+
+def test_signal_handler_may_call_cuda_anywhere(programs):
+    (log,) = programs.run_both("shim_callbacks", "signal")
+    assert allocs(log) == [111, 222, 333]
+    assert all(e["final"] for e in log.events)
+
+
+def test_many_threads_lose_nothing(programs):
+    (log,) = programs.run_both("shim_threads", 16, 500)
+    assert len(log.of("device_alloc")) == 8000 and len(log.of("device_free")) == 8000
+    assert log.dropped == 0 and log.torn == 0
+    assert len({e["tid"] for e in log.events}) == 16
+    live = set()
+    for event in log.events:
+        if event["kind"] == "device_alloc":
+            assert event["address"] not in live
+            live.add(event["address"])
+        else:
+            live.remove(event["address"])
+    assert not live
+
+
+# --- processes
+
+
+def test_child_without_cuda_leaves_no_log(programs):
+    (log,) = programs.run_both("shim_fork", "quiet")
+    assert summary(log) == [("device_alloc", 111), ("device_free", None)]
+
+
+def test_forked_child_has_a_log_of_its_own(programs):
+    logs = programs.run_both("shim_fork", "frees")
+    parent, child = sorted(logs, key=lambda log: log.pid)
+    assert summary(parent) == [("device_alloc", 111), ("device_free", None)]
+    assert summary(child) == [("device_free", None), ("device_alloc", 333)]
+    assert child.events[0]["address"] == parent.events[0]["address"]
+    assert all(e["tid"] == child.pid for e in child.events)
+
+
+def test_only_the_child_uses_cuda(programs):
+    (log,) = programs.run_both("shim_fork", "before")
+    assert allocs(log) == [333]
+
+
+def test_spawned_programs_are_left_alone(programs):
+    (log,) = programs.run_both("shim_fork", "spawn")
+    assert allocs(log) == [111]
+
+
+def test_exec_starts_a_new_log(programs):
+    first, second = sorted(
+        programs.run_both("shim_fork", "exec"), key=lambda log: log.monotonic_ns
+    )
+    assert (allocs(first), allocs(second)) == ([111], [222])
+    assert first.pid == second.pid
+
+
+def test_fork_beside_busy_threads(programs):
+    logs = programs.run_both("shim_fork", "threads")
+    parent, child = sorted(logs, key=lambda log: log.pid)
+    assert allocs(child) == [333]
+    assert parent.torn == 0 and parent.dropped == 0
+
+
+def test_static_destructors_are_recorded(programs):
+    (log,) = programs.run_both("shim_exit", "static")
+    assert summary(log) == [("device_alloc", 111), ("device_alloc", 222), ("device_free", None)]
+    assert log.finished == 1
+
+
+def test_tls_destructors_are_recorded(programs):
+    (log,) = programs.run_both("shim_exit", "thread")
+    assert allocs(log) == [111, 333] and len(log.of("device_free")) == 2
+
+
+def test_quick_exit_keeps_events(programs):
+    (log,) = programs.run_both("shim_exit", "quick")
+    assert allocs(log) == [111] and log.finished == 0
+
+
+def test_kill_keeps_every_completed_call(programs):
+    process = subprocess.Popen(
+        [str(programs.directory / "shim_exit"), "kill"],
+        env=programs.environment([programs.shim]),
+        stdout=subprocess.PIPE,
+    )
+    rounds = [int(process.stdout.readline()) for _ in range(2000)]
+    process.send_signal(signal.SIGKILL)
+    rounds += [int(line) for line in process.stdout.read().split()]
+    assert process.wait() == -signal.SIGKILL
+    (log,) = programs.logs()
+    frees = [e for e in log.of("device_free") if e["final"]]
+    assert len(frees) >= rounds[-1] and log.dropped == 0 and log.torn <= 1
+    assert log.finished == 0
+
+
+# --- look-ups
+
+
+def test_lookups_are_substituted_only_for_exact_matches(programs):
+    plain = programs.run("shim_lookup", preload=()).stdout.decode().splitlines()
+    shimmed = programs.run("shim_lookup").stdout.decode().splitlines()
+    # Results, status outputs and errors are equal; only the kind of pointer may differ.
+    assert [line.rsplit(":", 1)[0] for line in plain] == [l.rsplit(":", 1)[0] for l in shimmed]
+    got = dict(line.rsplit(": ", 1) for line in shimmed)
+    hooks = {key for key, value in got.items() if value == "hook"}
+    assert hooks == {
+        "dlsym handle cuMemAlloc_v2",
+        "dlsym default cuMemAlloc_v2",
+        "dlsym main cuMemAlloc_v2",
+        "v2 3020/0 result 0 status 0 cuMemAlloc_v2",
+        "v1 3020/0 result 0 cuMemAlloc_v2",
+        "v2 12000/1 result 0 status 0 cuMemAlloc_v2",
+        "v1 12000/1 result 0 cuMemAlloc_v2",
+        "v2 12000/2 result 0 status 0 cuMemAlloc_v2",
+        "v1 12000/2 result 0 cuMemAlloc_v2",
+        "v2 11020/0 result 0 status 0 cuMemAllocAsync",
+        "v1 11020/0 result 0 cuMemAllocAsync",
+        "v2 11020/2 result 0 status 0 cuMemAllocAsync_ptsz",
+        "v1 11020/2 result 0 cuMemAllocAsync_ptsz",
+        "v2 11030/0 result 0 status 0 cuGetProcAddress",
+        "v1 11030/0 result 0 cuGetProcAddress",
+        "v2 12000/0 result 0 status 0 cuGetProcAddress_v2",
+        "v1 12000/0 result 0 cuGetProcAddress_v2",
+    }
+    (log,) = programs.logs()
+    assert allocs(log) == [111, 222]  # through dlsym's and cuGetProcAddress's pointer
+    assert int(log.properties["coverage.hooked"]) >= 14
+    assert log.properties["coverage.unhooked.cuMemAlloc"] == "3"
+    assert log.properties["coverage.unhooked.cuMemPoolCreate"] == "3"
+
+
+@pytest.mark.parametrize("flag", ["local", "deepbind", "global"])
+def test_each_caller_reaches_its_own_runtime(programs, flag):
+    plugin = programs.directory / "libshim_plugin.so"
+    (log,) = programs.run_both("shim_majors", plugin, flag)
+    # RTLD_DEEPBIND puts the module and the runtime it brings out of every preload's reach
+    # (shim/README.md); what others call is still seen, and the results are right.
+    assert allocs(log) == ([111, 333, 333] if flag == "deepbind" else [111, 222, 333, 333])
+
+
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_a_second_preload_keeps_its_place(programs, ours_first):
+    other = programs.directory / "libshim_next_preload.so"
+    preload = [programs.shim, other] if ours_first else [other, programs.shim]
+    alone = programs.run("shim_exit", "quick", preload=[other])
+    both = programs.run("shim_exit", "quick", preload=preload)
+    assert (both.returncode, both.stdout, both.stderr) == (6, alone.stdout, b"")
+    (log,) = programs.logs()
+    # Outside of it we see what the program asks for, inside what the other makes of it.
+    assert allocs(log) == ([111] if ours_first else [222])
+
+
+def test_preloads_beside_python_and_shells_are_invisible(programs, tmp_path):
+    for command in (
+        ["bash", "-c", "echo hello | cat"],
+        ["git", "--version"],
+        [sys.executable, "-c", "import ctypes, sqlite3; print(ctypes.CDLL(None).getpid() > 0)"],
+    ):
+        plain = subprocess.run(command, cwd=tmp_path, capture_output=True)
+        env = dict(os.environ, LD_PRELOAD=str(programs.shim))
+        shimmed = subprocess.run(command, cwd=tmp_path, capture_output=True, env=env)
+        assert (shimmed.stdout, shimmed.stderr) == (plain.stdout, plain.stderr)
+        assert shimmed.returncode == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_module_may_bring_another_libstdcxx(programs, tmp_path):
+    private = tmp_path / "private"
+    private.mkdir()
+    system = subprocess.run(
+        ["g++", "-print-file-name=libstdc++.so.6"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    shutil.copy(system, private / "libstdc++.so.6")
+    result = programs.run(
+        "shim_host",
+        programs.directory / "libshim_module.so",
+        LD_LIBRARY_PATH=str(private),
+        LD_DEBUG="bindings",
+        LD_DEBUG_OUTPUT=str(tmp_path / "bindings"),
+    )
+    size, library = result.stdout.decode().split()
+    assert (size, library) == ("100", str(private / "libstdc++.so.6"))
+    bindings = "".join(p.read_text() for p in tmp_path.glob("bindings.*"))
+    raising = [l for l in bindings.splitlines() if "`_Unwind_RaiseException'" in l]
+    assert raising and all(" to " in l and "libgcc_s" in l.split(" to ")[1] for l in raising)
+    (log,) = programs.logs()
+    assert log.properties["stacks"] == "native"  # libunwind was there all the time
+
+
+# --- storage
+
+
+def test_disabled_records_nothing(programs):
+    assert programs.run_both("shim_basic", FRAGSCOPE_DISABLE="1") == []
+    assert not programs.out.exists()
+
+
+def test_unwritable_directory_is_silent(programs, tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    plain = programs.run("shim_basic", preload=())
+    shimmed = programs.run("shim_basic", FRAGSCOPE_OUT=str(blocker / "run.fsr"))
+    assert (shimmed.stdout, shimmed.stderr, shimmed.returncode) == (plain.stdout, b"", 3)
+
+
+def test_log_directory_wins_and_fallback_is_used(programs, tmp_path):
+    logs, fallback = tmp_path / "logs", tmp_path / "fallback"
+    fallback.mkdir()
+    environment = dict(FRAGSCOPE_LOG_DIR=str(logs), FRAGSCOPE_LOG_FALLBACK_DIR=str(fallback))
+    programs.run("shim_basic", **environment)
+    assert len(fslog.logs_in(fallback)) == 1
+    logs.mkdir()
+    programs.run("shim_basic", **environment)
+    assert len(fslog.logs_in(logs)) == 1 and len(fslog.logs_in(fallback)) == 1
+    assert not programs.out.exists()
+
+
+def test_default_directory_is_private(programs, tmp_path):
+    env = programs.environment([programs.shim])
+    del env["FRAGSCOPE_OUT"]
+    os.umask(0)
+    try:
+        subprocess.run([str(programs.directory / "shim_basic")], cwd=tmp_path, env=env)
+    finally:
+        os.umask(0o022)
+    (directory,) = tmp_path.glob("fragscope-shim_basic-*.fsr")
+    (log,) = directory.iterdir()
+    assert directory.stat().st_mode & 0o777 == 0o700 and log.stat().st_mode & 0o777 == 0o600
+
+
+def limited(kind, amount, program, *arguments):
+    return ["bash", "-c", f'ulimit -{kind} {amount}; exec "$@"', "-", str(program), *arguments]
+
+
+def test_small_address_space_gets_a_smaller_log(programs):
+    command = limited("v", 300000, programs.directory / "shim_basic")
+    env = programs.environment([programs.shim])
+    result = subprocess.run(command, env=env, capture_output=True)
+    assert result.returncode == 3 and result.stderr == b""
+    (log,) = programs.logs()
+    assert len(log.events) == 16 and int(log.properties["log.capacity_bytes"]) < 2**28
+
+
+def test_file_size_limit_stops_the_log_but_not_the_program(programs):
+    command = limited("f", 4096, programs.directory / "shim_threads", "4", "20000")
+    env = programs.environment([programs.shim])
+    result = subprocess.run(command, env=env, capture_output=True)
+    assert (result.returncode, result.stdout) == (0, b"done\n")
+    (log,) = programs.logs()
+    assert log.dropped > 0 and len(log.events) + log.dropped == 160000
+
+
+def test_full_log_drops_and_counts(programs):
+    (log,) = programs.run_both("shim_threads", 4, 20000, FRAGSCOPE_LOG_BYTES=str(4 * 2**20))
+    assert log.dropped > 0 and len(log.events) + log.dropped == 160000
+    assert log.torn == 0
+
+
+# --- stacks
+
+
+def test_stacks_name_the_program(programs):
+    (log,) = programs.run_both("shim_basic")
+    first = log.events[1]
+    frames = log.stacks[first["stack"]]
+    modules = [(m.split(" ", 2)[0].split("-"), m.split(" ", 2)[2]) for m in log.modules]
+
+    def module_of(address):
+        for (start, end), path in modules:
+            if int(start, 16) <= address < int(end, 16):
+                return pathlib.Path(path).name
+        return None
+
+    assert module_of(frames[0] - 1) == "shim_basic"
+    assert "libfragscope.so" not in [module_of(f - 1) for f in frames]
+    assert len({e["stack"] for e in log.events}) == len(log.events)
+
+
+def test_stacks_can_be_switched_off_and_cut(programs):
+    (log,) = programs.run_both("shim_basic", FRAGSCOPE_STACKS="none")
+    assert not log.stacks and log.properties["stacks"] == "none"
+    assert all(e["stack"] == 0 for e in log.events)
+    shutil.rmtree(programs.out)
+    (log,) = programs.run_both("shim_basic", FRAGSCOPE_STACK_DEPTH="1")
+    assert all(len(s) == 1 for s in log.stacks.values())
+    assert all(e["flags"] & 1 for e in log.events)  # truncated
