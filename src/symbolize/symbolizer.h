@@ -1,0 +1,56 @@
+// Addresses of a recorded process -> functions and lines, offline, from the files that were mapped
+// into it. The one owner of elfutils.
+//
+// A frame is a return address: the instruction before it is looked up. Which file lies at an
+// address is told by the trace's module list (an entry holds from its first_seq until a later one
+// overlaps it). A file whose build-id is not the recorded one is not asked for names: its frames
+// read `module+0xoffset`, and warnings() says so. Without DWARF there are function names only,
+// without symbols `module+0xoffset`. Nothing is fetched from anywhere.
+//
+// Ownership: borrows the tables, which must outlive it; may be used while they grow. Threads: one
+// at a time. Errors: none; what cannot be told stays empty.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trace/trace_data.h"
+
+namespace fragscope::symbolize {
+
+struct Frame {
+  uint64_t address = 0;  // as recorded: the return address
+  std::string module;    // path of the file; empty: unknown
+  uint64_t offset = 0;   // in the file's own addresses (as nm and addr2line take them)
+  std::string function;  // demangled; empty: unknown
+  std::string file;      // source; empty: unknown
+  int line = 0;          // 0: unknown
+};
+
+// "at::empty_cuda (Empty.cpp:31)", "libfoo.so+0x1234", "0x7f0012345678".
+std::string frame_text(const Frame& frame);
+
+class Symbolizer {
+ public:
+  explicit Symbolizer(const trace::TraceTables& tables);
+  Symbolizer(Symbolizer&&) noexcept;
+  Symbolizer& operator=(Symbolizer&&) noexcept;
+  ~Symbolizer();
+
+  // `seq`: of the event that the addresses belong to.
+  std::vector<Frame> resolve(std::span<const uint64_t> frames, uint64_t seq);
+  // A stack of the tables, innermost frame first; empty for kNoStack and unknown ids.
+  std::vector<Frame> resolve_stack(uint32_t stack, uint64_t seq);
+
+  // One line for each file that could not be used: gone, another build, not ELF.
+  const std::vector<std::string>& warnings() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace fragscope::symbolize

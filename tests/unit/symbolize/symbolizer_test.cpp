@@ -1,0 +1,141 @@
+// Symbols of this very test program, mapped as a recorded process would have mapped it.
+#include "symbolize/symbolizer.h"
+
+#include <link.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "symbolize/elf_file.h"
+#include "tests/support/catch.h"
+
+using namespace fragscope;
+using namespace fragscope::symbolize;
+
+namespace symbolizer_test {
+
+// Returns the address behind its own call: a return address inside caller().
+__attribute__((noinline)) uint64_t here() {
+  return reinterpret_cast<uint64_t>(__builtin_return_address(0));
+}
+constexpr int kCallLine = __LINE__ + 2;
+__attribute__((noinline)) uint64_t caller() {
+  const uint64_t address = here();  // kCallLine
+  asm volatile("" ::: "memory");    // no tail call
+  return address;
+}
+
+}  // namespace symbolizer_test
+
+namespace {
+
+std::string own_path() {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  REQUIRE(length > 0);
+  return std::string(path, static_cast<size_t>(length));
+}
+
+// The executable segment of this program.
+trace::Module own_module() {
+  trace::Module module;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* out) {
+        auto& found = *static_cast<trace::Module*>(out);
+        for (int i = 0; i < info->dlpi_phnum && found.end == 0; ++i) {
+          const auto& header = info->dlpi_phdr[i];
+          if (header.p_type != PT_LOAD || !(header.p_flags & PF_X)) continue;
+          found.start = info->dlpi_addr + header.p_vaddr;
+          found.end = found.start + header.p_memsz;
+          found.file_offset = header.p_offset;
+        }
+        return 1;  // the first object is the program
+      },
+      &module);
+  module.path = own_path();
+  module.build_id = ElfFile(module.path).build_id();
+  module.first_seq = 1;
+  return module;
+}
+
+}  // namespace
+
+TEST_CASE("a return address is named after the call before it, with its line") {
+  trace::TraceTables tables;
+  tables.modules = {own_module()};
+  const uint64_t address = symbolizer_test::caller();
+  tables.stacks[4] = {address};
+  Symbolizer symbolizer(tables);
+  const std::vector<Frame> frames = symbolizer.resolve_stack(4, 10);
+  REQUIRE(frames.size() == 1);
+  CHECK(frames[0].address == address);
+  CHECK(frames[0].module == own_path());
+  CHECK(frames[0].function == "symbolizer_test::caller()");
+  CHECK(frames[0].file.find("symbolizer_test.cpp") != std::string::npos);
+  CHECK(frames[0].line == symbolizer_test::kCallLine);
+  CHECK(frame_text(frames[0]) == "symbolizer_test::caller() (symbolizer_test.cpp:" +
+                                     std::to_string(symbolizer_test::kCallLine) + ")");
+  CHECK(symbolizer.warnings().empty());
+  CHECK(symbolizer.resolve_stack(kNoStack, 10).empty());
+  CHECK(symbolizer.resolve_stack(5, 10).empty());
+}
+
+TEST_CASE("a return address that is the first one of the next function belongs to the last") {
+  trace::TraceTables tables;
+  tables.modules = {own_module()};
+  Symbolizer symbolizer(tables);
+  const uint64_t start = reinterpret_cast<uint64_t>(&symbolizer_test::caller);
+  const auto frames = symbolizer.resolve(std::vector<uint64_t>{start, start + 1}, 1);
+  CHECK(frames[0].function != "symbolizer_test::caller()");
+  CHECK(frames[1].function == "symbolizer_test::caller()");
+}
+
+TEST_CASE("a file that is another build than the recorded one gives no names") {
+  trace::TraceTables tables;
+  tables.modules = {own_module()};
+  tables.modules[0].build_id = "00112233";
+  Symbolizer symbolizer(tables);
+  const auto frames = symbolizer.resolve(std::vector<uint64_t>{symbolizer_test::caller()}, 1);
+  CHECK(frames[0].function.empty());
+  CHECK(frames[0].offset != 0);
+  const std::string text = frame_text(frames[0]);
+  CHECK(text.find("test_symbolize+0x") == 0);
+  REQUIRE(symbolizer.warnings().size() == 1);
+  CHECK(symbolizer.warnings()[0].find("another build") != std::string::npos);
+}
+
+TEST_CASE("files that are gone or no ELF files are told once") {
+  const std::string junk = "symbolizer_test_junk";
+  std::ofstream(junk) << "no ELF file";
+  char directory[4096];
+  REQUIRE(getcwd(directory, sizeof directory));
+  trace::TraceTables tables;
+  tables.modules = {own_module(), own_module()};
+  tables.modules[0] = {0x1000, 0x2000, 0, 1, "/nowhere/libgone.so", ""};
+  tables.modules[1] = {0x2000, 0x3000, 0x400, 1, std::string(directory) + "/" + junk, ""};
+  Symbolizer symbolizer(tables);
+  const auto frames = symbolizer.resolve(std::vector<uint64_t>{0x1101, 0x1201, 0x2001, 0x9999}, 1);
+  CHECK(frame_text(frames[0]) == "libgone.so+0x101");
+  CHECK(frame_text(frames[1]) == "libgone.so+0x201");
+  CHECK(frame_text(frames[2]) == "symbolizer_test_junk+0x401");
+  CHECK(frame_text(frames[3]) == "0x9999");
+  REQUIRE(symbolizer.warnings().size() == 2);
+  CHECK(symbolizer.warnings()[0].find("/nowhere/libgone.so: ") == 0);
+  CHECK(symbolizer.warnings()[1].find("is no ELF file") != std::string::npos);
+  std::remove(junk.c_str());
+}
+
+TEST_CASE("an address is looked up in the module that was there at the time") {
+  trace::TraceTables tables;
+  tables.modules.push_back({0x1000, 0x3000, 0, 1, "/nowhere/first.so", ""});
+  tables.modules.push_back({0x2000, 0x4000, 0, 50, "/nowhere/second.so", ""});
+  Symbolizer symbolizer(tables);
+  const std::vector<uint64_t> address = {0x2801};
+  CHECK(frame_text(symbolizer.resolve(address, 49)[0]) == "first.so+0x1801");
+  CHECK(frame_text(symbolizer.resolve(address, 50)[0]) == "second.so+0x801");
+  CHECK(frame_text(symbolizer.resolve(address, 49)[0]) == "first.so+0x1801");
+  const std::vector<uint64_t> only_later = {0x3801};
+  CHECK(frame_text(symbolizer.resolve(only_later, 2)[0]) == "second.so+0x1801");
+}
