@@ -212,7 +212,10 @@ Status LogReader::check_not_drained() {
   if (access_ == Access::drain) return Done{};
   if (Status status = load_header(); !status) return status;
   const auto read_pos = header_field<uint64_t>(offsetof(LogHeader, read_pos));
-  if (read_pos <= std::max(published_, known_before_)) return Done{};
+  if (read_pos <= std::max(published_, known_before_)) {
+    published_ = std::max(published_, read_pos);
+    return Done{};
+  }
   return Error{ErrorCode::kUnsupported, path_ + ": was drained while it was read; read it again"};
 }
 
@@ -221,9 +224,11 @@ uint64_t LogReader::deliver_batch(LogConsumer& consumer, uint64_t count, bool pr
     const uint64_t commit = slot_at(commits_, i).commit.load(std::memory_order_relaxed);
     const uint64_t wanted = commit_word(position_, SlotType::event, true) >> 8;
     const bool complete = commit >> 8 == wanted;
-    if (process_alive && !(complete && (commit & kCommitFinal) != 0)) return i;
-    const bool good = complete && deliver(consumer, commit, slot_at(slots_, i));
-    if (!good && position_ >= known_before_) ++torn_;
+    const bool known = position_ < known_before_;
+    if (process_alive && !known && !(complete && (commit & kCommitFinal) != 0)) return i;
+    const bool given_back = position_ < published_;  // by another reader: may be half overwritten
+    const bool good = complete && !given_back && deliver(consumer, commit, slot_at(slots_, i));
+    if (!good && !known) ++torn_;
     ++position_;
   }
   return count;

@@ -81,6 +81,10 @@ Result<SharedRegion> SharedRegion::open(const std::string& path, bool writable) 
   struct stat info {};
   if (::fstat(mapping->fd, &info) != 0) return system_error(path, "examine", errno);
   if (!S_ISREG(info.st_mode)) return Error{ErrorCode::kForeign, path + ": not a regular file"};
+  const uid_t user = ::geteuid();
+  if (writable && user != 0 && info.st_uid != user) {
+    return Error{ErrorCode::kPermission, path + ": belongs to another user"};
+  }
   if (info.st_size == 0) return Error{ErrorCode::kForeign, path + ": empty file"};
   const bip::mode_t mode = writable ? bip::read_write : bip::read_only;
   try {

@@ -23,8 +23,8 @@ class SharedRegion {
   static Result<SharedRegion> create(const std::string& path, uint64_t initial_bytes,
                                      uint64_t mapped_bytes);
 
-  // Opens an existing regular file of ours (owner = effective user, not a link or FIFO) and maps
-  // its present size. kForeign when it is something else.
+  // Opens an existing regular file (not a link or FIFO; to write: one that belongs to the effective
+  // user, unless that is root) and maps its present size. kForeign when it is something else.
   static Result<SharedRegion> open(const std::string& path, bool writable);
 
   SharedRegion(SharedRegion&&) noexcept;

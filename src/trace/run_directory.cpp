@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trace/byte_source.h"
+#include "trace/file_limit.h"
 
 namespace fragscope::trace {
 namespace {
@@ -109,6 +110,7 @@ RunInfo from_json(const json& in) {
 }
 
 Status write_all(int fd, const std::string& path, std::string_view text) {
+  if (!file_may_grow_to(text.size())) return system_error(path, "write", EFBIG);
   while (!text.empty()) {
     const ssize_t count = ::write(fd, text.data(), text.size());
     if (count < 0 && errno == EINTR) continue;

@@ -1,0 +1,175 @@
+#include "capture/collector.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "capture/process_log.h"
+
+namespace fragscope::capture {
+namespace {
+
+namespace fs = std::filesystem;
+using Phase = ProcessLog::Phase;
+
+bool has_trace(const ProcessLog& process) {
+  return process.phase() == Phase::draining || process.phase() == Phase::sealed ||
+         process.phase() == Phase::failed;
+}
+
+}  // namespace
+
+struct Collector::State {
+  CollectorOptions options;
+  std::map<std::string, std::unique_ptr<ProcessLog>> logs;  // by path of the log
+  std::vector<std::string> warnings;
+  bool run_info_refused = false;
+  bool finished = false;
+
+  void scan(const std::string& directory);
+  void scan_all();
+  Status drain_all();
+  Status write_run_info();
+  void collect_run_info();
+  Summary summary() const;
+};
+
+void Collector::State::scan(const std::string& directory) {
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const fs::path& path = entry->path();
+    if (path.extension() != ".fslog" || logs.count(path.string()) != 0) continue;
+    const fs::path trace = fs::path(options.run_directory) / (path.stem().string() + ".fst");
+    logs[path.string()] = std::make_unique<ProcessLog>(path.string(), trace.string());
+  }
+}
+
+void Collector::State::scan_all() {
+  if (!options.log_directory.empty()) scan(options.log_directory);
+  if (options.log_directory != options.run_directory) scan(options.run_directory);
+}
+
+// All logs are served even if one is refused; the first refusal is the answer.
+Status Collector::State::drain_all() {
+  Status first = Done{};
+  bool changed = false;
+  for (auto& entry : logs) {
+    const Phase before = entry.second->phase();
+    const Status status = entry.second->drain();
+    changed = changed || entry.second->phase() != before;
+    if (status) continue;
+    warnings.push_back(status.error().text);
+    if (first) first = status;
+  }
+  if (!changed) return first;
+  const Status written = write_run_info();
+  return first ? written : first;
+}
+
+// A refusal is told once; run.json is tried again with every change.
+Status Collector::State::write_run_info() {
+  collect_run_info();
+  Status status = trace::write_run_info(options.run_directory, options.info);
+  if (status) return status;
+  if (run_info_refused) return Done{};
+  run_info_refused = true;
+  warnings.push_back(status.error().text);
+  return status;
+}
+
+void Collector::State::collect_run_info() {
+  trace::RunInfo& info = options.info;
+  info.processes.clear();
+  for (const auto& entry : logs) {
+    if (has_trace(*entry.second)) info.processes.push_back(entry.second->run_process());
+  }
+  info.notes.clear();
+  for (size_t i = 0; i < warnings.size(); ++i) {
+    info.notes["warning." + std::to_string(i + 1)] = warnings[i];
+  }
+}
+
+Summary Collector::State::summary() const {
+  Summary summary;
+  for (const auto& entry : logs) {
+    const ProcessLog& process = *entry.second;
+    if (process.alive()) ++summary.still_running;
+    if (!has_trace(process)) continue;
+    ++summary.processes;
+    summary.events += process.events();
+    summary.dropped_events += process.dropped_events();
+    summary.torn_records += process.torn_records();
+  }
+  summary.warnings = warnings;
+  return summary;
+}
+
+Collector::Collector(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Collector::Collector(Collector&&) noexcept = default;
+Collector& Collector::operator=(Collector&&) noexcept = default;
+Collector::~Collector() = default;
+
+Result<Collector> Collector::open(CollectorOptions options) {
+  auto state = std::make_unique<State>();
+  state->options = std::move(options);
+  state->options.info.sealed = false;
+  state->options.info.log_directory = state->options.log_directory;
+  if (Status status = state->write_run_info(); !status) return status.error();
+  return Collector(std::move(state));
+}
+
+Status Collector::poll() {
+  state_->scan_all();
+  return state_->drain_all();
+}
+
+void Collector::note_exit(uint32_t pid, trace::ProcessExit exit) {
+  // Logs that it made since the last poll are its own as well; logs that come later under this pid
+  // belong to another process.
+  state_->scan_all();
+  for (auto& entry : state_->logs) {
+    if (entry.second->pid() == pid) entry.second->note_exit(exit);
+  }
+}
+
+uint64_t Collector::live_processes() const {
+  return static_cast<uint64_t>(
+      std::count_if(state_->logs.begin(), state_->logs.end(),
+                    [](const auto& entry) { return entry.second->alive(); }));
+}
+
+Result<Summary> Collector::finish(trace::ProcessExit exit) {
+  State& s = *state_;
+  static_cast<void>(poll());  // what it reports is in the warnings
+  bool complete = true;
+  for (auto& entry : s.logs) {
+    ProcessLog& process = *entry.second;
+    if (process.phase() == Phase::draining) {
+      if (const Status status = process.flush(); !status) {
+        s.warnings.push_back(status.error().text);
+      }
+    }
+    if (process.phase() == Phase::waiting && process.obstacle()) {
+      s.warnings.push_back(process.obstacle()->text);
+    }
+    complete = complete && (process.phase() == Phase::sealed || process.phase() == Phase::unused);
+  }
+  s.options.info.exit = exit;
+  s.options.info.sealed = complete;
+  if (complete) {
+    if (!s.options.log_directory.empty() && s.options.log_directory != s.options.run_directory) {
+      ::rmdir(s.options.log_directory.c_str());
+    }
+    s.options.info.log_directory.clear();
+  }
+  s.collect_run_info();
+  if (Status status = trace::write_run_info(s.options.run_directory, s.options.info); !status) {
+    return status.error();
+  }
+  return s.summary();
+}
+
+}  // namespace fragscope::capture

@@ -1,0 +1,171 @@
+#include "capture/process_log.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "capture/process_state.h"
+#include "trace/byte_source.h"
+
+namespace fragscope::capture {
+namespace {
+
+// Slots between two publications of read_pos: as many as a chunk of the trace holds.
+constexpr uint64_t kDrainSlots = 65536;
+
+// Logs are named <pid>-<start_ticks>-<random>.fslog; 0 when this one is not.
+uint32_t pid_of_name(const std::string& path) {
+  const std::string name = std::filesystem::path(path).filename().string();
+  uint32_t pid = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  return error == std::errc() && *end == '-' ? pid : 0;
+}
+
+}  // namespace
+
+ProcessLog::ProcessLog(std::string log_path, std::string trace_path)
+    : log_path_(std::move(log_path)),
+      trace_path_(std::move(trace_path)),
+      pid_(pid_of_name(log_path_)) {}
+
+bool ProcessLog::alive() const {
+  if (phase_ != Phase::waiting && phase_ != Phase::draining) return false;
+  return !noted_exit_ && pid_ != 0 && process_is_alive(pid_, start_ticks_);
+}
+
+Status ProcessLog::drain() {
+  if (phase_ != Phase::waiting && phase_ != Phase::draining) return Done{};
+  if (!reader_ && !open()) {
+    if (!alive() && is_blank()) discard(Phase::unused);
+    return Done{};
+  }
+  // Asked before the log is read: what a process wrote before it went is then there to read.
+  const bool is_alive = alive();
+  if (phase_ == Phase::waiting) {
+    const auto state = reader_->state();
+    if (!state) return fail(state.error());
+    const bool used = state->write_pos > 0 || state->dropped_events > 0;
+    if (!used && !is_alive) discard(Phase::unused);
+    if (!used) return Done{};
+    if (Status status = start_trace(); !status) return fail(status.error());
+  }
+  if (Status status = take(is_alive); !status) return fail(status.error());
+  if (is_alive) return Done{};
+  return end();
+}
+
+// Killed before it had initialised its log: nothing can be in it.
+bool ProcessLog::is_blank() const {
+  auto source = trace::ByteSource::open_file(log_path_);
+  if (!source) return false;
+  const auto head = source->read(0, sizeof log::kMagic);
+  return std::all_of(head.begin(), head.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+// The header is complete once there is a record; before, the shim may still be filling it.
+bool ProcessLog::open() {
+  auto reader = log::LogReader::open(log_path_, log::LogReader::Access::drain);
+  if (!reader) {
+    obstacle_ = reader.error();
+    return false;
+  }
+  const auto identity = reader->identity();
+  if (!identity || identity->pid == 0) {
+    obstacle_ = Error{ErrorCode::kForeign, log_path_ + ": its writer did not say who it is"};
+    return false;
+  }
+  obstacle_.reset();
+  pid_ = identity->pid;
+  start_ticks_ = identity->start_ticks;
+  reader_.emplace(std::move(reader).value());
+  return true;
+}
+
+Status ProcessLog::start_trace() {
+  const auto process = process_of(*reader_);
+  if (!process) return process.error();
+  pid_ = process->pid;
+  start_ticks_ = process->start_ticks;
+  auto file = TraceFile::create(trace_path_);
+  if (!file) return file.error();
+  file_ = std::move(file).value();
+  auto writer = trace::TraceWriter::start(*file_, *process);
+  if (!writer) return writer.error();
+  writer_.emplace(std::move(writer).value());
+  converter_.emplace(*reader_, *writer_, UINT64_MAX);
+  flushed_position_ = reader_->position();
+  phase_ = Phase::draining;
+  return Done{};
+}
+
+Status ProcessLog::take(bool is_alive) {
+  const auto state = reader_->state();
+  if (!state) return state.error();
+  dropped_events_ = state->dropped_events;
+  const uint64_t most = std::clamp<uint64_t>(state->capacity_slots / 4, 1, kDrainSlots);
+  // A live process is left after one lap, so that one busy log does not starve the others.
+  uint64_t left = is_alive ? state->capacity_slots : UINT64_MAX;
+  while (left > 0) {
+    const auto passed = reader_->read(*converter_, is_alive, std::min(most, left));
+    if (!passed) return passed.error();
+    if (converter_->error()) return *converter_->error();
+    if (*passed == 0) break;
+    left -= *passed;
+    if (reader_->position() - flushed_position_ < most) continue;
+    if (Status status = publish(); !status) return status;
+  }
+  return Done{};
+}
+
+// First the file, then the slots: a collector that dies between the two loses nothing.
+Status ProcessLog::publish() {
+  if (Status status = flush(); !status) return status;
+  flushed_position_ = reader_->position();
+  return reader_->publish();
+}
+
+Status ProcessLog::flush() {
+  if (phase_ != Phase::draining) return Done{};
+  writer_->set_log_position(reader_->position());
+  return writer_->flush();
+}
+
+Status ProcessLog::end() {
+  exit_ = noted_exit_.value_or(trace::ProcessExit{trace::ExitKind::vanished, 0});
+  if (Status status = converter_->seal(*reader_, exit_); !status) return fail(status.error());
+  const auto state = reader_->state();
+  if (state) dropped_events_ = state->dropped_events;
+  discard(Phase::sealed);
+  return Done{};
+}
+
+Status ProcessLog::fail(const Error& error) {
+  phase_ = Phase::failed;
+  obstacle_ = Error{error.code, error.text + "; what is not in the trace is kept in " + log_path_,
+                    error.offset};
+  return *obstacle_;
+}
+
+void ProcessLog::discard(Phase phase) {
+  phase_ = phase;
+  events_ = events();
+  torn_records_ = torn_records();
+  converter_.reset();
+  writer_.reset();
+  file_.reset();
+  reader_.reset();
+  ::unlink(log_path_.c_str());
+}
+
+trace::RunProcess ProcessLog::run_process() const {
+  trace::RunProcess process;
+  process.pid = pid_;
+  process.start_ticks = start_ticks_;
+  process.trace_file = std::filesystem::path(trace_path_).filename().string();
+  process.exit = exit_;
+  return process;
+}
+
+}  // namespace fragscope::capture

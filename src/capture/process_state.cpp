@@ -1,0 +1,59 @@
+#include "capture/process_state.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <string>
+
+namespace fragscope::capture {
+namespace {
+
+// The n-th word of `text`, from 0.
+std::string_view word(std::string_view text, size_t n) {
+  for (; n > 0; --n) {
+    const size_t blank = text.find(' ');
+    if (blank == std::string_view::npos) return {};
+    text.remove_prefix(blank + 1);
+  }
+  return text.substr(0, text.find_first_of(" \n"));
+}
+
+bool number(std::string_view text, uint64_t& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+std::optional<ProcStat> parse_proc_stat(std::string_view text) {
+  // The name in parentheses may hold blanks and parentheses; the last one ends it.
+  const size_t name_end = text.rfind(") ");
+  if (name_end == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = text.substr(name_end + 2);  // from field 3 on
+  ProcStat stat;
+  const std::string_view state = word(rest, 0);
+  if (state.size() != 1 || !number(word(rest, 20 - 3), stat.threads) ||
+      !number(word(rest, 22 - 3), stat.start_ticks)) {
+    return std::nullopt;
+  }
+  stat.state = state[0];
+  return stat;
+}
+
+bool process_is_alive(uint32_t pid, uint64_t start_ticks) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  char text[1024];
+  const ssize_t count = ::read(fd, text, sizeof text);
+  ::close(fd);
+  if (count <= 0) return false;
+  const auto stat = parse_proc_stat({text, static_cast<size_t>(count)});
+  if (!stat) return false;
+  if (start_ticks != 0 && stat->start_ticks != start_ticks) return false;
+  const bool gone = stat->state == 'Z' || stat->state == 'X' || stat->state == 'x';
+  return !gone || stat->threads > 1;
+}
+
+}  // namespace fragscope::capture
