@@ -41,10 +41,10 @@ struct ModelDevice {
   Recorder recorder;
 };
 
-class ModelTarget final : public CommandTarget {
+class Model final : public ModelTarget {
  public:
-  ModelTarget(const CommandList& list, const AllocatorConfig& config, const VersionProfile& profile,
-              uint64_t device_memory)
+  Model(const CommandList& list, const AllocatorConfig& config, const VersionProfile& profile,
+        uint64_t device_memory)
       : profile_(profile), config_(config) {
     for (int i = 0; i < list.devices; ++i) {
       devices_.emplace_back(i, device_memory, config, profile, trace_);
@@ -135,6 +135,9 @@ class ModelTarget final : public CommandTarget {
   Trace take_trace() override { return std::exchange(trace_, {}); }
   std::vector<SegmentSnapshot> segments(int device) override { return on(device).segments(); }
   DeviceStats stats(int device) override { return on(device).stats(); }
+  const CachingAllocator& allocator(int device) const override {
+    return devices_[static_cast<size_t>(device)].allocator;
+  }
 
  private:
   CachingAllocator& on(int device) { return devices_[static_cast<size_t>(device)].allocator; }
@@ -147,11 +150,11 @@ class ModelTarget final : public CommandTarget {
 
 }  // namespace
 
-std::unique_ptr<CommandTarget> make_model_target(const CommandList& list,
-                                                 const AllocatorConfig& config,
-                                                 const VersionProfile& profile,
-                                                 uint64_t device_memory) {
-  return std::make_unique<ModelTarget>(list, config, profile, device_memory);
+std::unique_ptr<ModelTarget> make_model_target(const CommandList& list,
+                                               const AllocatorConfig& config,
+                                               const VersionProfile& profile,
+                                               uint64_t device_memory) {
+  return std::make_unique<Model>(list, config, profile, device_memory);
 }
 
 }  // namespace fragscope::model

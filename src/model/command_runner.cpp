@@ -106,11 +106,15 @@ class Runner {
 
 }  // namespace
 
-ListResult run_commands(const CommandList& list, CommandTarget& target) {
+ListResult run_commands(const CommandList& list, CommandTarget& target,
+                        const std::function<void(const CommandResult&)>& after_each) {
   ListResult result;
   result.results.reserve(list.commands.size());
   Runner runner(list, target);
-  for (const Command& command : list.commands) result.results.push_back(runner.run(command));
+  for (const Command& command : list.commands) {
+    result.results.push_back(runner.run(command));
+    if (after_each) after_each(result.results.back());
+  }
   for (int device = 0; device < list.devices; ++device) {
     result.devices.push_back({device, target.segments(device), target.stats(device)});
   }

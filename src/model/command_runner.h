@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -77,12 +78,21 @@ struct ListResult {
   std::vector<DeviceResult> devices;
 };
 
-ListResult run_commands(const CommandList& list, CommandTarget& target);
+// `after_each`, if there is one, sees every result right after its command.
+ListResult run_commands(const CommandList& list, CommandTarget& target,
+                        const std::function<void(const CommandResult&)>& after_each = {});
+
+class CachingAllocator;
+
+class ModelTarget : public CommandTarget {
+ public:
+  virtual const CachingAllocator& allocator(int device) const = 0;
+};
 
 // The model as a target: `device_memory` bytes per device; `config` as from the environment.
-std::unique_ptr<CommandTarget> make_model_target(const CommandList& list,
-                                                 const AllocatorConfig& config,
-                                                 const VersionProfile& profile,
-                                                 uint64_t device_memory);
+std::unique_ptr<ModelTarget> make_model_target(const CommandList& list,
+                                               const AllocatorConfig& config,
+                                               const VersionProfile& profile,
+                                               uint64_t device_memory);
 
 }  // namespace fragscope::model

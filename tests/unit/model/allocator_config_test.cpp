@@ -1,0 +1,286 @@
+// Settings strings: what each release accepts, what it makes of it, and its error texts.
+#include "model/allocator_config.h"
+
+#include <string>
+#include <vector>
+
+#include "model/rounding.h"
+#include "tests/support/catch.h"
+
+using namespace fragscope;
+using namespace fragscope::model;
+
+namespace {
+
+std::string error_of(const std::string& text, const char* version,
+                     ConfigOrigin origin = ConfigOrigin::kEnvironment) {
+  const auto config = parse_config(text, version_profile(version), {}, origin);
+  return config ? "" : config.error().text;
+}
+
+AllocatorConfig config_of(const std::string& text, const char* version) {
+  const auto config = parse_config(text, version_profile(version));
+  INFO(text << " for " << version);
+  REQUIRE(config.ok());
+  return config.value();
+}
+
+using Table = std::array<uint64_t, kRoundupEntries>;
+
+}  // namespace
+
+TEST_CASE("profiles are found by release") {
+  CHECK(find_version_profile("2.6").profile->minor == 6);
+  CHECK(find_version_profile("2.6.0+cu124").profile->minor == 6);
+  CHECK(find_version_profile("2.15.0a0").profile->minor == 15);
+  for (const char* unknown : {"2.99", "3.0", "", "abc", "2.", "2.6x"}) {
+    CHECK_FALSE(find_version_profile(unknown).exact);
+    CHECK(find_version_profile(unknown).profile == &version_profiles().back());
+  }
+  CHECK(version_profiles().size() == 16);
+}
+
+TEST_CASE("options start in their release") {
+  const struct {
+    const char* text;
+    int first;
+  } rows[] = {
+      {"max_split_size_mb:21", 0},
+      {"garbage_collection_threshold:0.5", 0},
+      {"roundup_power2_divisions:4", 0},
+      {"backend:native", 0},
+      {"expandable_segments:True", 1},
+      {"release_lock_on_cudamalloc:True", 2},
+      {"pinned_use_cuda_host_register:False", 2},
+      {"pinned_num_register_threads:8", 2},
+      {"pinned_use_background_threads:True", 6},
+      {"max_non_split_rounding_mb:64", 6},
+      {"graph_capture_record_stream_reuse:False", 9},
+      {"per_process_memory_fraction:0.5", 10},
+      {"pinned_reserve_segment_size_mb:64", 10},
+      {"large_segment_size_mb:32", 11},
+      {"throw_on_cudamalloc_oom:True", 12},
+      {"pinned_free_catch_all:True", 12},
+      {"pinned_max_round_threshold_mb:64", 13},
+      {"pinned_max_cached_size_mb:64", 13},
+      {"expandable_segments_reserve:0.5", 15},
+  };
+  for (const auto& row : rows) {
+    for (const VersionProfile& profile : version_profiles()) {
+      INFO(row.text << " in " << profile.name);
+      CHECK(parse_config(row.text, profile).ok() == (profile.minor >= row.first));
+    }
+  }
+}
+
+TEST_CASE("values") {
+  CHECK(config_of("", "2.15").max_split_size == kUnlimitedSplit);
+  for (const char* version : {"2.1", "2.9", "2.10", "2.15"}) {
+    CHECK(config_of("max_split_size_mb:128", version).max_split_size == 128 * kMiB);
+    CHECK(config_of(" max_split_size_mb : 128mb , ", version).max_split_size == 128 * kMiB);
+    CHECK(config_of("max_split_size_mb:64.7", version).max_split_size == 64 * kMiB);
+    CHECK(config_of("max_split_size_mb:-1", version).max_split_size == UINT64_MAX / kMiB * kMiB);
+    CHECK(config_of("garbage_collection_threshold:0.6", version).garbage_collection_threshold ==
+          0.6);
+    CHECK(config_of("expandable_segments:True", version).expandable_segments);
+    CHECK(config_of("backend:cudaMallocAsync", version).backend == "cudaMallocAsync");
+    CHECK(config_of("backend:cudaMallocAsync,max_split_size_mb:64", version).warnings.size() == 1);
+  }
+  CHECK(config_of("large_segment_size_mb:40", "2.15").max_non_split_rounding == 40 * kMiB);
+  CHECK(config_of("large_segment_size_mb:11", "2.15").large_segment_size == 11 * kMiB);
+  CHECK(config_of("per_process_memory_fraction:0.5", "2.10").per_process_memory_fraction == 0.5);
+  CHECK(config_of("expandable_segments_reserve:40G", "2.15").reserve_bytes == 40 * kGiB);
+  CHECK(config_of("expandable_segments_reserve:0.5", "2.15").reserve_fraction == 0.5);
+  CHECK(config_of("expandable_segments_reserve:no", "2.15").warnings.size() == 1);
+}
+
+TEST_CASE("roundup tables of the two list readers") {
+  const char* list = "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]";
+  const Table old_table = {1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 8, 8, 8, 8, 8, 8};
+  const Table new_table = {1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 8, 8, 8, 8};
+  for (const VersionProfile& profile : version_profiles()) {
+    const auto config = parse_config(list, profile);
+    REQUIRE(config.ok());
+    CHECK(config.value().roundup_power2_divisions == (profile.minor < 10 ? old_table : new_table));
+  }
+  const Table all_eight = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8};
+  Table but_first = all_eight;
+  but_first[0] = 0;
+  CHECK(config_of("roundup_power2_divisions:[>:8]", "2.9").roundup_power2_divisions == all_eight);
+  CHECK(config_of("roundup_power2_divisions:[>:8]", "2.10").roundup_power2_divisions == but_first);
+  CHECK(config_of("roundup_power2_divisions:8", "2.10").roundup_power2_divisions == all_eight);
+  const Table gap = {2, 2, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  CHECK(config_of("roundup_power2_divisions:[4:2,16:4]", "2.6").roundup_power2_divisions == gap);
+}
+
+TEST_CASE("errors of 2.0 to 2.9") {
+  const struct {
+    const char* text;
+    const char* error;
+  } rows[] = {
+      {"max_split_size_mb:20", "CachingAllocator option max_split_size_mb too small, must be > 20"},
+      {"max_split_size_mb", "Error parsing CachingAllocator settings, expected :"},
+      {"max_split_size_mb:", "Error, expecting max_split_size_mb value"},
+      {"max_split_size_mb:x", "stoi"},
+      {"max_split_size_mb:99999999999", "stoi"},
+      {"max_split_size_mb:64 expandable_segments:True",
+       "Error parsing CachingAllocator settings, expected ,"},
+      {",max_split_size_mb:64", "Unrecognized CachingAllocator option: ,"},
+      {"max_split:64", "Unrecognized CachingAllocator option: max_split"},
+      {"garbage_collection_threshold:0", "garbage_collect_threshold too small, set it 0.0~1.0"},
+      {"garbage_collection_threshold:1.0", "garbage_collect_threshold too big, set it 0.0~1.0"},
+      {"garbage_collection_threshold:x", "stod"},
+      {"expandable_segments:true", "Expected a single True/False argument for expandable_segments"},
+      {"roundup_power2_divisions:3", "For roundups, the divisons has to be power of 2 "},
+      {"roundup_power2_divisions:[100:2]", "For roundups, the intervals have to be power of 2 "},
+      {"roundup_power2_divisions:[128:3]",
+       "For roundups, the divisons has to be power of 2 or 0 to disable roundup "},
+      {"backend:foo", "Unknown allocator backend, options are native and cudaMallocAsync"},
+      {"pinned_num_register_threads:3", "Number of register threads has to be power of 2 "},
+      {"pinned_num_register_threads:256",
+       "Number of register threads should be less than or equal to 128"},
+  };
+  for (const auto& row : rows) CHECK(error_of(row.text, "2.6") == row.error);
+  CHECK(error_of("roundup_power2_divisions:0", "2.8") ==
+        "For roundups, the divisions has to be power of 2 ");
+  CHECK(error_of("roundup_power2_divisions:[128:0]", "2.1") ==
+        "For roundups, the divisons has to be power of 2 ");
+  CHECK(error_of("roundup_power2_divisions:[128:0]", "2.4").empty());
+  CHECK(error_of("roundup_power2_divisions:[128:2", "2.8").empty());
+  CHECK_FALSE(error_of("roundup_power2_divisions:[128:2", "2.6").empty());
+}
+
+TEST_CASE("errors of 2.10 and later") {
+  const char* bounds = "Index out of bounds in ConfigTokenizer";
+  const struct {
+    const char* text;
+    const char* error;
+  } rows[] = {
+      {"max_split_size_mb:19",
+       "CachingAllocator option max_split_size_mb too small, must be >= 20"},
+      {"max_split_size_mb", bounds},
+      {"max_split_size_mb:", bounds},
+      {"max_split_size_mb:x", "stoull"},
+      {",max_split_size_mb:64", "Unrecognized key ',' in CUDA allocator config."},
+      {"garbage_collection_threshold:1.0",
+       "garbage_collect_threshold is invalid, set it in (0.0, 1.0)"},
+      {"expandable_segments:true",
+       "Expected 'True' or 'False' at index 2 in ConfigTokenizer but got 'true'"},
+      {"roundup_power2_divisions:3", "For roundups, the divisions has to be power of 2 "},
+      {"roundup_power2_divisions:[128:2", bounds},
+      {"per_process_memory_fraction:1.5",
+       "per_process_memory_fraction is invalid, set it in [0.0, 1.0]"},
+      {"backend:foo", "Unknown allocator backend, options are native and cudaMallocAsync"},
+  };
+  for (const auto& row : rows) CHECK(error_of(row.text, "2.10") == row.error);
+  CHECK(error_of("nonsense:1", "2.15", ConfigOrigin::kRunTime) ==
+        "Unrecognized key 'nonsense' in Accelerator allocator config.");
+  CHECK(error_of("max_split_size_mb:20", "2.10").empty());
+  CHECK(error_of("max_split_size_mb:30,large_segment_size_mb:40", "2.11") ==
+        "CachingAllocator option max_split_size_mb too small, must be >= 40");
+}
+
+TEST_CASE("a second string resets some options and keeps the others") {
+  for (const char* version : {"2.4", "2.9", "2.10", "2.15"}) {
+    const VersionProfile& profile = version_profile(version);
+    const AllocatorConfig before = config_of(
+        "max_split_size_mb:64,expandable_segments:True,garbage_collection_threshold:0.5,"
+        "roundup_power2_divisions:4",
+        version);
+    const auto after =
+        parse_config("release_lock_on_cudamalloc:True", profile, before, ConfigOrigin::kRunTime);
+    REQUIRE(after.ok());
+    CHECK(after.value().max_split_size == kUnlimitedSplit);
+    CHECK(after.value().garbage_collection_threshold == 0);
+    CHECK(after.value().roundup_power2_divisions == Table{});
+    CHECK(after.value().expandable_segments);
+  }
+  for (const char* version : {"2.10", "2.14", "2.15"}) {
+    const AllocatorConfig before = config_of("max_non_split_rounding_mb:64", version);
+    const auto after = parse_config("", version_profile(version), before, ConfigOrigin::kRunTime);
+    REQUIRE(after.ok());
+    const bool reset = std::string(version) == "2.15";
+    CHECK(after.value().max_non_split_rounding == (reset ? 20 : 64) * kMiB);
+  }
+}
+
+TEST_CASE("options before a failing one stay applied") {
+  AllocatorConfig config;
+  const Status status = apply_config("max_split_size_mb:64,nonsense:1", version_profile("2.6"),
+                                     ConfigOrigin::kRunTime, config);
+  CHECK_FALSE(status.ok());
+  CHECK(config.max_split_size == 64 * kMiB);
+}
+
+TEST_CASE("round_size with uniform divisions") {
+  const struct {
+    uint64_t request;
+    uint64_t by_divisions[5];  // 0, 1 (2.4 on), 2, 4, 8
+    uint64_t old_one;          // 1 up to 2.3
+  } rows[] = {
+      {1, {512, 512, 512, 512, 512}, 512},
+      {512, {512, 512, 512, 512, 512}, 512},
+      {513, {1024, 1024, 1024, 1024, 1024}, 513},
+      {1025, {1536, 1536, 1536, 1536, 1536}, 1025},
+      {1200, {1536, 1536, 1536, 1536, 1536}, 1200},
+      {2049, {2560, 2560, 3072, 2560, 2560}, 2049},
+      {5000, {5120, 5120, 6144, 5120, 5120}, 5000},
+      {1048577, {1049088, 1049088, 1572864, 1310720, 1179648}, 1048577},
+      {3145729, {3146240, 3146240, 4194304, 3670016, 3407872}, 3145729},
+      {104857599, {104857600, 104857600, 134217728, 117440512, 109051904}, 104857599},
+      {136314887, {136315392, 136315392, 201326592, 167772160, 150994944}, 136314887},
+  };
+  const uint64_t divisions[] = {0, 1, 2, 4, 8};
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < 5; ++i) {
+      AllocatorConfig config;
+      config.roundup_power2_divisions.fill(divisions[i]);
+      for (const VersionProfile& profile : version_profiles()) {
+        INFO(row.request << " with " << divisions[i] << " in " << profile.name);
+        const bool old_one = divisions[i] == 1 && profile.minor < 4;
+        CHECK(round_request(row.request, config, profile) ==
+              (old_one ? row.old_one : row.by_divisions[i]));
+      }
+    }
+  }
+}
+
+TEST_CASE("round_size with a list") {
+  const struct {
+    uint64_t request;
+    uint64_t oldest, middle, newest;  // up to 2.3, 2.4 … 2.9, 2.10 on
+  } rows[] = {
+      {104857601, 104857601, 104858112, 104858112},
+      {314572801, 314572801, 314573312, 314573312},
+      {629145601, 805306368, 805306368, 805306368},
+      {1258291201, 1342177280, 1342177280, 1342177280},
+      {1153433600, 1207959552, 1207959552, 1342177280},
+      {3145728001, 3221225472, 3221225472, 3221225472},
+  };
+  for (const VersionProfile& profile : version_profiles()) {
+    const auto config =
+        parse_config("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", profile).value();
+    for (const auto& row : rows) {
+      INFO(row.request << " in " << profile.name);
+      const uint64_t expected = profile.minor < 4    ? row.oldest
+                                : profile.minor < 10 ? row.middle
+                                                     : row.newest;
+      CHECK(round_request(row.request, config, profile) == expected);
+    }
+  }
+}
+
+TEST_CASE("segment sizes") {
+  const AllocatorConfig config;
+  CHECK(segment_bytes(512, config) == 2 * kMiB);
+  CHECK(segment_bytes(1048576, config) == 2 * kMiB);
+  CHECK(segment_bytes(1049088, config) == 20 * kMiB);
+  CHECK(segment_bytes(10485248, config) == 20 * kMiB);
+  CHECK(segment_bytes(10485760, config) == 10 * kMiB);
+  CHECK(segment_bytes(10486272, config) == 12 * kMiB);
+  CHECK(segment_bytes(19 * kMiB, config) == 20 * kMiB);
+  CHECK(segment_bytes(21 * kMiB, config) == 22 * kMiB);
+  AllocatorConfig other;
+  other.large_segment_size = 11 * kMiB;
+  CHECK(segment_bytes(2 * kMiB, other) == 11 * kMiB);
+}
