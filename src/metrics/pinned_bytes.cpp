@@ -1,0 +1,50 @@
+#include "metrics/pinned_bytes.h"
+
+namespace fragscope::metrics {
+
+void PinnedBytes::feed(const Event& event) {
+  if (event.result != 0 && event.result != kResultPending) return;
+  switch (event.kind) {
+    case EventKind::pinned_alloc:
+    case EventKind::pinned_register:
+      begin(event);
+      return;
+    case EventKind::pinned_free:
+    case EventKind::pinned_unregister:
+      end(event.address);
+      return;
+    case EventKind::context_destroy:
+      end_device(event.device);
+      return;
+    default:
+      return;
+  }
+}
+
+void PinnedBytes::begin(const Event& event) {
+  if (event.address == kUnknown || event.size == kUnknown || event.address == 0) return;
+  end(event.address);
+  live_[event.address] = {event.size, event.device, event.kind == EventKind::pinned_register};
+  gauge_.rise(event.size, event.seq);
+}
+
+void PinnedBytes::end(uint64_t address) {
+  const auto at = live_.find(address);
+  if (at == live_.end()) return;
+  gauge_.fall(at->second.size);
+  live_.erase(at);
+}
+
+void PinnedBytes::end_device(int32_t device) {
+  for (auto at = live_.begin(); at != live_.end();) {
+    const Allocation& allocation = at->second;
+    if (allocation.device != device || allocation.registered) {
+      ++at;
+      continue;
+    }
+    gauge_.fall(allocation.size);
+    at = live_.erase(at);
+  }
+}
+
+}  // namespace fragscope::metrics

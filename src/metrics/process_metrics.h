@@ -1,0 +1,56 @@
+// All questions about one process, answered in two passes over its events: the first finds the
+// levels and the moment of the peak, the second takes pictures of the segments at the moments that
+// matter.
+//
+// Units: bytes. Threads: one at a time. Unknown is absent, never 0.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "metrics/coverage.h"
+#include "metrics/gauge.h"
+#include "metrics/heap.h"
+#include "metrics/layout.h"
+#include "replay/event_stream.h"
+#include "replay/figures.h"
+#include "replay/process_facts.h"
+
+namespace fragscope::metrics {
+
+// The segments of a device at one moment.
+struct Moment {
+  uint64_t seq = 0;      // after this event; 0: at the end
+  uint64_t time_ns = 0;  // CLOCK_MONOTONIC; 0: at the end
+  Layout layout;
+};
+
+struct DeviceMetrics {
+  int32_t device = 0;
+  replay::DeviceFacts facts;
+  KnownLevel driver;
+  std::optional<HeapFigures> heap;  // absent: no block plane
+  std::vector<replay::OomFact> ooms;
+  std::optional<Moment> at_peak;  // allocated bytes were highest for the first time
+  std::optional<Moment> at_oom;   // the first request failed
+  std::optional<Moment> at_end;
+};
+
+struct ProcessMetrics {
+  replay::ProcessFacts facts;
+  replay::BlockSource source = replay::BlockSource::none;
+  std::map<int32_t, DeviceMetrics> devices;
+  KnownLevel pinned_driver;
+  Coverage coverage;
+  uint64_t events = 0;  // of all planes
+  uint64_t driver_events = 0;
+  uint64_t block_events = 0;
+  uint64_t failed_calls = 0;  // driver calls that returned an error
+  uint64_t anomalies = 0;     // events that contradict each other
+};
+
+ProcessMetrics measure_process(replay::EventStream& events, const replay::ProcessFacts& facts);
+
+}  // namespace fragscope::metrics

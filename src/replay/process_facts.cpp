@@ -1,0 +1,90 @@
+#include "replay/process_facts.h"
+
+#include <charconv>
+
+namespace fragscope::replay {
+namespace {
+
+std::optional<uint64_t> to_number(const std::optional<std::string>& text) {
+  if (!text) return std::nullopt;
+  uint64_t value = 0;
+  const char* end = text->data() + text->size();
+  const auto [rest, error] = std::from_chars(text->data(), end, value);
+  if (error != std::errc{} || rest != end) return std::nullopt;
+  return value;
+}
+
+std::optional<BlockSource> to_source(const std::optional<std::string>& text) {
+  if (!text) return std::nullopt;
+  for (const BlockSource source : {BlockSource::none, BlockSource::report, BlockSource::snapshot,
+                                   BlockSource::api, BlockSource::adaptor}) {
+    if (*text == block_source_name(source)) return source;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view block_source_name(BlockSource source) {
+  switch (source) {
+    case BlockSource::none:
+      return "none";
+    case BlockSource::report:
+      return "report";
+    case BlockSource::snapshot:
+      return "snapshot";
+    case BlockSource::api:
+      return "api";
+    case BlockSource::adaptor:
+      return "adaptor";
+  }
+  return "none";
+}
+
+std::string_view exit_kind_name(trace::ExitKind kind) {
+  switch (kind) {
+    case trace::ExitKind::running:
+      return "running";
+    case trace::ExitKind::exited:
+      return "exited";
+    case trace::ExitKind::signaled:
+      return "signaled";
+    case trace::ExitKind::vanished:
+      return "vanished";
+  }
+  return "vanished";
+}
+
+std::optional<std::string> ProcessFacts::property(const std::string& key) const {
+  const auto at = properties.find(key);
+  if (at == properties.end()) return std::nullopt;
+  return at->second;
+}
+
+DeviceFacts ProcessFacts::device(int32_t index) const {
+  const std::string prefix = "device." + std::to_string(index) + ".";
+  DeviceFacts facts;
+  facts.name = property(prefix + "name");
+  facts.total_bytes = to_number(property(prefix + "total_bytes"));
+  facts.context_bytes = to_number(property(prefix + "context_bytes"));
+  if (const auto simulated = to_number(property(prefix + "simulated"))) {
+    facts.simulated = *simulated != 0;
+  }
+  return facts;
+}
+
+ProcessFacts facts_of(const trace::ProcessInfo& process) {
+  ProcessFacts facts;
+  facts.pid = process.pid;
+  facts.program = process.program;
+  facts.exit = process.exit;
+  facts.sealed = process.sealed;
+  facts.event_count = process.event_count;
+  facts.dropped_events = process.dropped_events;
+  facts.torn_records = process.torn_records;
+  facts.properties = process.properties;
+  facts.block_source = to_source(facts.property("block_source"));
+  return facts;
+}
+
+}  // namespace fragscope::replay

@@ -1,0 +1,52 @@
+// What the trace says of a process beside its events, as plain values for the layers above.
+//
+// Threads: values. Source of the property keys: src/trace/FORMAT.md.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "trace/trace_data.h"
+#include "trace/trace_reader.h"
+
+namespace fragscope::replay {
+
+// Where the block plane of a process comes from; the later, the more it knows.
+enum class BlockSource : uint8_t {
+  none,      // no block plane: the driver's calls only
+  report,    // c10 memory reports: block sizes; no requested sizes, streams or completions
+  snapshot,  // imported from a snapshot's trace
+  api,       // fragscope_api.h: what the program told
+  adaptor,   // torch's trace tracker: requested sizes, streams, completions, segments
+};
+std::string_view block_source_name(BlockSource source);
+
+struct DeviceFacts {
+  std::optional<std::string> name;
+  std::optional<uint64_t> total_bytes;
+  std::optional<uint64_t> context_bytes;  // of this process, taken from total_bytes
+  std::optional<bool> simulated;
+};
+
+struct ProcessFacts {
+  uint32_t pid = 0;
+  std::string program;
+  trace::ProcessExit exit;
+  bool sealed = false;
+  uint64_t event_count = 0;
+  uint64_t dropped_events = 0;
+  uint64_t torn_records = 0;
+  std::optional<BlockSource> block_source;  // as the shim states it; absent: see the events
+  std::map<std::string, std::string> properties;
+
+  std::optional<std::string> property(const std::string& key) const;
+  DeviceFacts device(int32_t index) const;
+};
+
+ProcessFacts facts_of(const trace::ProcessInfo& process);
+std::string_view exit_kind_name(trace::ExitKind kind);
+
+}  // namespace fragscope::replay

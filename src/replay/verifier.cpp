@@ -1,0 +1,226 @@
+#include "replay/verifier.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "replay/figures_of.h"
+#include "replay/hex_text.h"
+
+namespace fragscope::replay {
+namespace {
+
+using model::MallocResult;
+
+constexpr uint64_t kLargestRequest = 1ull << 60;      // PyTorch refuses more without an attempt
+constexpr uint64_t kRebuiltBlocksLimit = 50'000'000;  // work that resyncs may do in all
+
+std::string place_text(uint64_t address, uint64_t size) {
+  if (size == kUnknown) return "block at " + hex_text(address);
+  return "block of " + std::to_string(size) + " bytes at " + hex_text(address);
+}
+
+std::string outcome_text(const MallocResult& result) {
+  return result.ok() ? place_text(result.address, result.block_size) : std::string("out of memory");
+}
+
+uint64_t stream_of(const BlockOp& op) { return op.stream == kUnknown ? 0 : op.stream; }
+
+uint64_t request_of(const BlockOp& op) { return op.requested != kUnknown ? op.requested : op.size; }
+
+bool usable(uint64_t request) { return request != 0 && request < kLargestRequest; }
+
+}  // namespace
+
+DeviceVerifier::DeviceVerifier(const VerifySettings& settings)
+    : settings_(settings), provider_(counts_), calls_(*this) {
+  provider_.set_total(settings.total_bytes.value_or(0));
+  model_.emplace(settings_.config, *settings_.profile, provider_);
+}
+
+void DeviceVerifier::on_alloc(const BlockOp& op, OpSpan own) {
+  ++counts_.block_events;
+  if (op.requested == kUnknown) sizes_known_ = false;
+  const uint64_t request = request_of(op);
+  if (!usable(request)) {
+    diverge(op.seq, "nothing: the size of the request is not known",
+            place_text(op.address, op.size), "the trace lacks the size");
+    return;
+  }
+  complete_recorded(own);
+  provider_.begin_call(own, 0);
+  const MallocResult predicted = model_->malloc(request, stream_of(op));
+  const bool calls_match = provider_.end_call();
+  forget_completed(own);
+  const bool place_matches = predicted.ok() && predicted.address == op.address &&
+                             (op.size == kUnknown || op.size == predicted.block_size);
+  if (place_matches) {
+    ++counts_.address_matches;
+    last_address_ = op.address;
+  }
+  if (place_matches && calls_match) return;
+  const uint64_t size = op.size != kUnknown ? op.size : model_->round_size(request);
+  const PlacedBlock recorded = {op.address, size, request, false};
+  if (calls_match) {
+    diverge(op.seq, outcome_text(predicted), place_text(op.address, op.size),
+            "another free block was taken: an unrecorded event before, a stream that is not "
+            "known, or another split or tie rule");
+  } else {
+    diverge(op.seq, provider_.mismatch().predicted, provider_.mismatch().recorded,
+            "free memory differs: a block that was still in use by a stream, an unrecorded "
+            "event before, a setting that the replay does not know, or another split rule");
+  }
+  resync(&recorded, predicted.ok() ? predicted.block : model::kNone);
+}
+
+void DeviceVerifier::on_oom(const BlockOp& op, OpSpan own) {
+  const uint64_t request = request_of(op);
+  OomFact fact{op.seq, op.time_ns, op.stack, std::nullopt, std::nullopt};
+  if (op.requested != kUnknown) fact.requested = op.requested;
+  if (op.device_free != kUnknown) fact.device_free = op.device_free;
+  ooms_.push_back(fact);
+  if (!usable(request)) return;
+  ++counts_.block_events;
+  complete_recorded(own);
+  provider_.begin_call(own, op.device_free == kUnknown ? 0 : op.device_free);
+  const MallocResult predicted = model_->malloc(request, stream_of(op));
+  const bool calls_match = provider_.end_call();
+  forget_completed(own);
+  if (!predicted.ok()) ++counts_.address_matches;
+  if (!available_at_oom_ && fact.device_free) {
+    available_at_oom_ =
+        *fact.device_free + static_cast<uint64_t>(model_->stats().reserved_bytes.all.current);
+  }
+  if (!predicted.ok() && calls_match) return;
+  if (calls_match) {
+    diverge(op.seq, outcome_text(predicted), "out of memory",
+            "a memory fraction that the replay does not know, or an unrecorded event before");
+  } else {
+    diverge(op.seq, provider_.mismatch().predicted, provider_.mismatch().recorded,
+            "free memory differs: an unrecorded event before, or a setting that the replay "
+            "does not know");
+  }
+  resync(nullptr, predicted.ok() ? predicted.block : model::kNone);
+}
+
+void DeviceVerifier::on_empty_cache(OpSpan own) {
+  provider_.begin_call(own, 0);
+  model_->empty_cache();
+  const bool matches = provider_.end_call();
+  forget_completed(own);
+  if (matches) return;
+  diverge(own.front().seq, provider_.mismatch().predicted, provider_.mismatch().recorded,
+          "other segments were empty: an unrecorded event before, or a memory fraction or "
+          "collection threshold that the replay does not know");
+  resync(nullptr, model::kNone);
+}
+
+void DeviceVerifier::on_completions(OpSpan own) {
+  complete_recorded(own);
+  model_->process_events();
+  forget_completed(own);
+}
+
+void DeviceVerifier::on_free(const BlockOp& op) {
+  if (model_->free(op.address) == model::FreeOutcome::kUnknown) ++counts_.unknown_frees;
+}
+
+void DeviceVerifier::on_free_pending(const BlockOp& op) {
+  const model::BlockIndex block = model_->find(op.address);
+  if (block == model::kNone) {
+    ++counts_.unknown_frees;
+    return;
+  }
+  add_pending(op.address, block);
+}
+
+void DeviceVerifier::add_pending(uint64_t address, model::BlockIndex block) {
+  model_->free_pending(block);
+  const model::Block& facts = model_->blocks()[block];
+  pending_[address] = {block, facts.generation, facts.size};
+}
+
+void DeviceVerifier::on_block_size(const BlockOp& op) {
+  const model::BlockIndex block = model_->find(op.address);
+  if (block == model::kNone || model_->blocks()[block].size == op.size) return;
+  if (op.address == last_address_) --counts_.address_matches;
+  last_address_ = 0;
+  const PlacedBlock recorded = {op.address, op.size, model_->blocks()[block].requested_size, false};
+  diverge(op.seq, place_text(op.address, model_->blocks()[block].size),
+          place_text(op.address, op.size), "another split rule");
+  resync(&recorded, block);
+}
+
+// Completions that came before the allocator called for memory: its events were done.
+void DeviceVerifier::complete_recorded(OpSpan own) {
+  for (const BlockOp& op : own) {
+    if (op.kind != BlockOpKind::free_completed) return;
+    const auto pending = pending_.find(op.address);
+    if (pending == pending_.end()) continue;
+    model_->complete_block(pending->second.block, pending->second.generation);
+    pending_.erase(pending);
+  }
+}
+
+// All others: the flush waited for them.
+void DeviceVerifier::forget_completed(OpSpan own) {
+  if (pending_.empty()) return;
+  for (const BlockOp& op : own) {
+    if (op.kind != BlockOpKind::free_completed) continue;
+    const auto pending = pending_.find(op.address);
+    if (pending == pending_.end()) continue;
+    model_->complete_block(pending->second.block, pending->second.generation);
+    pending_.erase(pending);
+  }
+}
+
+void DeviceVerifier::diverge(uint64_t seq, std::string predicted, std::string recorded,
+                             std::string reason) {
+  if (counts_.first_divergence) return;
+  counts_.first_divergence =
+      Divergence{seq, std::move(predicted), std::move(recorded), std::move(reason)};
+}
+
+// Rebuilds the model in the recorded state: the recorded segments, the model's allocated blocks but
+// for `last`, which lies where the recording has `instead_of_last`, and the pending ones.
+void DeviceVerifier::resync(const PlacedBlock* instead_of_last, model::BlockIndex last) {
+  if (rebuilt_blocks_ > kRebuiltBlocksLimit) return;
+  const uint64_t skipped = last == model::kNone ? kUnknown : model_->blocks()[last].address;
+  std::vector<PlacedBlock> blocks;
+  const auto add = [&](const PlacedBlock& block) {
+    const bool overlaps = instead_of_last &&
+                          block.address < instead_of_last->address + instead_of_last->size &&
+                          instead_of_last->address < block.address + block.size;
+    if (!overlaps) blocks.push_back(block);
+    counts_.lost_blocks += overlaps ? 1 : 0;
+  };
+  for (const model::SegmentSnapshot& segment : model_->segments()) {
+    for (const model::BlockSnapshot& block : segment.blocks) {
+      if (block.state != model::BlockState::kAllocated || block.address == skipped) continue;
+      add({block.address, block.size, block.requested_size, false});
+    }
+  }
+  for (const auto& [address, pending] : pending_) add({address, pending.size, 0, true});
+  if (instead_of_last) blocks.push_back(*instead_of_last);
+  rebuilt_blocks_ += blocks.size() + 1;
+  kept_ = figures_of(model_->stats(), kept_);
+  pending_.clear();
+  model_.emplace(settings_.config, *settings_.profile, provider_);
+  const auto segments = provider_.segments();
+  BuildResult built = build_state(*model_, provider_, segments, std::move(blocks));
+  for (const BuiltBlock& block : built.blocks) {
+    if (block.placed.pending) add_pending(block.placed.address, block.block);
+  }
+  model_->reset_peak_stats();
+  model_->reset_accumulated_stats();
+  ++counts_.resyncs;
+  counts_.lost_blocks += built.lost;
+}
+
+ReplayFigures DeviceVerifier::figures() const {
+  ReplayFigures figures = figures_of(model_->stats(), kept_);
+  figures.ooms = ooms_;
+  if (!sizes_known_) figures.requested.reset();
+  return figures;
+}
+
+}  // namespace fragscope::replay
