@@ -15,6 +15,8 @@ from typing import List
 
 ALLOWED_NEEDED = re.compile(r"^(?:libc\.so\.6|ld-linux[\w-]*\.so\.\d+)$")
 LIBC_OWN = {"__cxa_finalize", "__cxa_atexit", "__cxa_thread_atexit_impl", "__cxa_at_quick_exit"}
+# A static libstdc++ leaves these behind as weak references, which bind to nothing or to an equal.
+WEAK_LEFTOVERS = re.compile(r"^(?:_ZGT\w+|__cxa_pure_virtual)$")
 BANNED = re.compile(r"^(?:_Z|__cxa_|__gxx_|__gcc_|_Unwind_|_?unw_|_U(?:x86_64|aarch64|L)|__emutls|__dynamic_cast)")
 
 
@@ -34,7 +36,9 @@ def problems_of(library: str) -> List[str]:
         if match and not ALLOWED_NEEDED.match(match.group(1)):
             problems.append(f"{library}: needs {match.group(1)}")
     for line in output_of("nm", "-D", "--undefined-only", library):
-        name = line.split()[-1].split("@")[0]
+        kind, name = line.split()[0], line.split()[-1].split("@")[0]
+        if kind == "w" and WEAK_LEFTOVERS.match(name):
+            continue
         if BANNED.match(name) and name not in LIBC_OWN:
             problems.append(f"{library}: undefined {name}")
     return problems

@@ -39,6 +39,10 @@ def names(tmp_path):
 
 
 # --- NEEDED ---------------------------------------------------------------------------------------
+def test_the_shim_needs_libc_alone(check, build):
+    assert check("needed", build / "lib/libfragscope.so") == (0, [])
+
+
 def test_a_dynamic_libstdcxx_is_found(check, compile_shared):
     code, lines = check("needed", compile_shared(THROWING))
     assert code == 1
@@ -49,6 +53,13 @@ def test_a_dynamic_libstdcxx_is_found(check, compile_shared):
 def test_a_dynamic_unwinder_is_found(check, compile_shared):
     library = compile_shared('extern "C" int _Unwind_Backtrace(void*, void*);\n'
                              f'extern "C" {EXPORT} int f() {{ return _Unwind_Backtrace(nullptr, nullptr); }}\n',
+                             "-shared", "-nostdlib", "-lc")
+    assert check("needed", library) == (1, [f"{library}: undefined _Unwind_Backtrace"])
+
+
+def test_a_weak_reference_to_the_unwinder_is_found_too(check, compile_shared):
+    library = compile_shared('extern "C" __attribute__((weak)) int _Unwind_Backtrace(void*, void*);\n'
+                             f'extern "C" {EXPORT} int f() {{ return _Unwind_Backtrace ? 1 : 0; }}\n',
                              "-shared", "-nostdlib", "-lc")
     assert check("needed", library) == (1, [f"{library}: undefined _Unwind_Backtrace"])
 
@@ -64,6 +75,10 @@ def test_what_is_no_library_is_an_error_of_its_own(check, names):
 
 
 # --- exports --------------------------------------------------------------------------------------
+def test_the_shim_exports_its_list(check, build, root):
+    assert check("exports", build / "lib/libfragscope.so", root / "shim/intercepts.def") == (0, [])
+
+
 TWO = f'extern "C" {{ {EXPORT} int cudaMalloc() {{ return 0; }} {EXPORT} int cudaFree() {{ return 0; }} }}\n'
 
 
