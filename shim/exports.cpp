@@ -5,6 +5,7 @@
 #include "shim/export.h"
 #include "shim/lookup.h"
 #include "shim/observers.h"
+#include "shim/policy.h"
 #include "shim/real_api.h"
 #include "shim/recorder.h"
 
@@ -51,6 +52,52 @@ template <typename Call, typename Fill>
   return result;
 }
 
+// Runtime and driver differ in the names of types only.
+template <typename To, typename From>
+To same_abi(From* function) {
+  return reinterpret_cast<To>(reinterpret_cast<void*>(function));
+}
+
+// The policy may answer an outermost call instead of CUDA.
+template <typename Real, typename Out, typename Fill>
+[[gnu::noinline]] int run_served_after(HookId id, Real real, Out* out, size_t bytes, Fill fill) {
+  FRAGSCOPE_UNWIND_NOTICE();
+  const HookScope scope(id, __builtin_frame_address(0));
+  int result = kSuccess;
+  if (scope.outermost() && policy::enabled() &&
+      policy::allocate(id, same_abi<policy::RealMalloc>(real), reinterpret_cast<DevicePtr*>(out),
+                       bytes, result)) {
+    return result;
+  }
+  result = real(out, bytes);
+  record_after(id, scope, result, fill);
+  return result;
+}
+
+template <typename Real, typename Pointer, typename Fill>
+[[gnu::noinline]] int run_served_before(HookId id, Real real, Pointer address, Fill fill) {
+  FRAGSCOPE_UNWIND_NOTICE();
+  const HookScope scope(id, __builtin_frame_address(0));
+  if (!scope.outermost()) return real(address);
+  int result = kSuccess;
+  if (policy::enabled() &&
+      policy::release(id, same_abi<policy::RealFree>(real), (DevicePtr)(address), result)) {
+    return result;
+  }
+  Event event = event_before(id, fill);
+  open_event(event);
+  result = real(address);
+  close_event(result);
+  return result;
+}
+
+template <typename Call, typename Fill>
+[[gnu::noinline]] int run_reset(HookId id, Call call, Fill fill) {
+  const int result = run_before(id, call, fill);
+  if (result == kSuccess) policy::forget_everything();
+  return result;
+}
+
 template <typename Function>
 Function real_of_caller(HookId id, const void* caller) {
   const ErrnoKeeper keep;
@@ -61,17 +108,25 @@ Function real_of_caller(HookId id, const void* caller) {
 #define FS_MORE(...) __VA_OPT__(, ) __VA_ARGS__
 
 #define FS_UNPACK(...) __VA_ARGS__
-#define FS_RUN_after run_after
-#define FS_RUN_before run_before
-#define FS_RUN_served_after run_after
-#define FS_RUN_served_before run_before
+#define FS_FILL(observer) [&](Event& event, int result) { Observer(event, result).observer; }
+#define FS_RUN_after(id, args, observer) \
+  run_after(                             \
+      id, [&] { return real args; }, FS_FILL(observer))
+#define FS_RUN_before(id, args, observer) \
+  run_before(                             \
+      id, [&] { return real args; }, FS_FILL(observer))
+#define FS_RUN_reset(id, args, observer) \
+  run_reset(                             \
+      id, [&] { return real args; }, FS_FILL(observer))
+#define FS_RUN_served_after(id, args, observer) \
+  run_served_after(id, real, FS_UNPACK args, FS_FILL(observer))
+#define FS_RUN_served_before(id, args, observer) \
+  run_served_before(id, real, FS_UNPACK args, FS_FILL(observer))
 
 #define CUDA_HOOK(symbol, library, base, since, flavour, phase, params, args, observer)         \
   int hooked_##symbol(int(*real) params FS_MORE params) {                                       \
     if (real == nullptr) return kErrorSharedObjectInitFailed;                                   \
-    return FS_RUN_##phase(                                                                      \
-        HookId::symbol, [&] { return real args; },                                              \
-        [&](Event& event, int result) { Observer(event, result).observer; });                   \
+    return FS_RUN_##phase(HookId::symbol, args, observer);                                      \
   }                                                                                             \
   template <int kSlot>                                                                          \
   int slot_##symbol params {                                                                    \

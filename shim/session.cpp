@@ -14,6 +14,7 @@
 #include "shim/elf_lookup.h"
 #include "shim/export.h"
 #include "shim/log_file.h"
+#include "shim/policy.h"
 #include "shim/process_facts.h"
 #include "shim/thread_state.h"
 
@@ -70,7 +71,7 @@ Settings read_settings() {
       static_cast<uint32_t>(number_from("FRAGSCOPE_STACK_DEPTH", settings.stack_depth));
   if (settings.stack_depth > kMaxStackDepth) settings.stack_depth = kMaxStackDepth;
   if (is_set_to("FRAGSCOPE_STACKS", "none") || !open_unwinder()) settings.stack_depth = 0;
-  settings.enforce = is_set_to("FRAGSCOPE_ENFORCE", "shim");
+  settings.enforce = policy::enabled();
   return settings;
 }
 

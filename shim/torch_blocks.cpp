@@ -9,7 +9,7 @@
 #include "shim/elf_lookup.h"
 #include "shim/export.h"
 #include "shim/recorder.h"
-#include "shim/torch_adaptor.h"
+#include "shim/torch_adaptor/torch_adaptor.h"
 
 namespace fragscope::shim {
 namespace {

@@ -2,7 +2,7 @@
 //
 // Two sources. libc10_cuda reports every block malloc and free to c10's profiler hook, which is
 // overridden here: block sizes and totals, no stream, no requested size. And the adaptor
-// (torch_adaptor.cpp, compiled against the user's torch) attaches the allocator's own trace
+// (torch_adaptor/, compiled against the user's torch) attaches the allocator's own trace
 // tracker: requested sizes, streams, completion of frees, segments. With both, one `alloc` event
 // carries what the tracker and the report know of the same block.
 //

@@ -1,5 +1,5 @@
 // The torch adaptor: a small library compiled on the user's machine against the headers of the
-// user's own torch (2.4 or later; how: torch_adaptor_build.h) and opened by the shim from inside
+// user's own torch (2.4 or later; how: build_command.h) and opened by the shim from inside
 // the first block report. Not part of libfragscope.so.
 
 #include "torch_adaptor.h"
