@@ -129,18 +129,13 @@ class Locked {
   State& state_;
 };
 
-int device_now() {
-  Session* const session = get_or_create_session();
-  return session != nullptr ? current_device(*session) : kUnknownDevice;
-}
-
 // The current device. The first runtime call of a thread makes its context: what cudaMalloc would
 // have done.
 int device_for(const Backend& backend) {
-  int device = device_now();
+  int device = current_device();
   if (device == kUnknownDevice && backend.library == Library::runtime) {
     static_cast<void>(backend.free(0));
-    device = device_now();
+    device = current_device();
   }
   return device >= 0 && device < kMaxDevices ? device : kUnknownDevice;
 }

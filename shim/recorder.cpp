@@ -10,6 +10,10 @@
 namespace fragscope::shim {
 namespace {
 
+// Null until the driver is loaded.
+constinit std::atomic<int (*)(int* device)> g_ctx_get_device{nullptr};
+constinit std::atomic<int (*)(void** context)> g_ctx_get_current{nullptr};
+
 template <typename T>
 T getter(std::atomic<T>& cell, const char* symbol) {
   T found = cell.load(std::memory_order_acquire);
@@ -43,7 +47,7 @@ void attach_stack(Session& session, Event& event) {
 void prepare(Session& session, Event& event) {
   event.tid = cached_thread_id(session);
   if (event.device == kUnknownDevice && event.kind != EventKind::context_destroy) {
-    event.device = current_device(session);
+    event.device = current_device();
   }
   describe_device(session, event.device);
   if (coverage_total() != session.reported_coverage.load(std::memory_order_relaxed)) {
@@ -97,14 +101,14 @@ int fragscope_unwind_notice(int, int actions, uint64_t, void*, void*) noexcept {
   return kContinueUnwind;
 }
 
-int32_t current_device(Session& session) noexcept {
-  const auto get = getter(session.driver.ctx_get_device, "cuCtxGetDevice");
+int32_t current_device() noexcept {
+  const auto get = getter(g_ctx_get_device, "cuCtxGetDevice");
   int device = 0;
   return get != nullptr && get(&device) == kSuccess ? device : kUnknownDevice;
 }
 
-void* current_context(Session& session) noexcept {
-  const auto get = getter(session.driver.ctx_get_current, "cuCtxGetCurrent");
+void* current_context() noexcept {
+  const auto get = getter(g_ctx_get_current, "cuCtxGetCurrent");
   void* context = nullptr;
   return get != nullptr && get(&context) == kSuccess ? context : nullptr;
 }

@@ -1,8 +1,8 @@
 // From a hooked call to an event in the log.
 //
 // Everything here is noexcept and keeps errno; nothing waits, and after the first call of a process
-// nothing allocates. The only CUDA calls are the getters of session.h and, once per device, those
-// of device_facts.h.
+// nothing allocates. The only CUDA calls are the two getters below (read-only, without effect on
+// capture or last error) and, once per device, those of device_facts.h.
 #pragma once
 
 #include "event/event.h"
@@ -46,9 +46,9 @@ extern "C" __attribute__((visibility("hidden"))) int fragscope_unwind_notice(
 #define FRAGSCOPE_UNWIND_NOTICE() asm volatile(".cfi_personality 0x1b, fragscope_unwind_notice")
 
 // Ordinal of the calling thread's current device; kUnknownDevice without a context.
-int32_t current_device(Session& session) noexcept;
+int32_t current_device() noexcept;
 // The calling thread's current context; nullptr without one.
-void* current_context(Session& session) noexcept;
+void* current_context() noexcept;
 
 // Fills what every event has (time, thread, stack; device if it is unknown) and writes it.
 void submit(Session& session, Event& event) noexcept;

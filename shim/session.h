@@ -24,19 +24,11 @@ struct Settings {
   bool enforce = false;
 };
 
-// The getters that an observer may call: read-only, without effect on capture or last error. Null
-// until the driver is loaded.
-struct DriverGetters {
-  std::atomic<int (*)(int* device)> ctx_get_device{nullptr};
-  std::atomic<int (*)(void** context)> ctx_get_current{nullptr};
-};
-
 struct Session {
   log::LogWriter writer;
   Settings settings;
   StackTable stacks;
   ModuleTable modules;
-  DriverGetters driver;
   uint64_t id = 0;  // random, not 0
   std::atomic<uint32_t> next_property{0};
   std::atomic<uint32_t> next_text{0};

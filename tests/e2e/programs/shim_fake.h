@@ -12,9 +12,12 @@ int cudaMallocHost(void** out, size_t bytes);
 int cudaHostAlloc(void** out, size_t bytes, unsigned flags);
 int cudaFreeHost(void* address);
 int cudaDeviceSynchronize();
+int cudaMemGetInfo(size_t* free_bytes, size_t* total);
+int cudaDeviceReset();
 int cudaGetLastError();
 int fake_runtime_major();
 int fake_runtime_mallocs();
+int fake_runtime_synchronizations();
 
 int cuMemAlloc_v2(uint64_t* out, size_t bytes);
 int cuMemFree_v2(uint64_t address);

@@ -17,12 +17,15 @@ std::map<uint64_t, uint64_t>& g_live = *new std::map<uint64_t, uint64_t>;
 const int g_fork_safe =
     pthread_atfork([] { g_mutex.lock(); }, [] { g_mutex.unlock(); }, [] { g_mutex.unlock(); });
 uint64_t g_next = 0x100000000000;
+uint64_t g_used = 0;
+constexpr uint64_t kCapacity = uint64_t{1} << 30;
 int g_old_calls = 0;
 
 int allocate(uint64_t* out, uint64_t bytes) {
   if (g_fork_safe != 0 || out == nullptr || bytes == 0) return 1;
-  if (bytes > uint64_t{1} << 40) return 2;
   const std::lock_guard lock(g_mutex);
+  if (bytes > kCapacity - g_used) return 2;
+  g_used += bytes;
   *out = g_next;
   g_live[g_next] = bytes;
   g_next += (bytes + 511) / 512 * 512;
@@ -32,7 +35,11 @@ int allocate(uint64_t* out, uint64_t bytes) {
 int release(uint64_t address) {
   if (address == 0) return 0;
   const std::lock_guard lock(g_mutex);
-  return g_live.erase(address) == 1 ? 0 : 1;
+  const auto found = g_live.find(address);
+  if (found == g_live.end()) return 1;
+  g_used -= found->second;
+  g_live.erase(found);
+  return 0;
 }
 }  // namespace
 
@@ -62,7 +69,8 @@ API int cuCtxSynchronize() {
 }
 API int cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
   ++fake_forbidden_calls;
-  *free_bytes = *total = 0;
+  *free_bytes = kCapacity - g_used;
+  *total = kCapacity;
   return 0;
 }
 API int cuDeviceGetName(char* name, int bytes, int) {
@@ -70,7 +78,7 @@ API int cuDeviceGetName(char* name, int bytes, int) {
   return 0;
 }
 API int cuDeviceTotalMem_v2(size_t* bytes, int) {
-  *bytes = size_t{1} << 40;
+  *bytes = kCapacity;
   return 0;
 }
 API int cuMemAlloc(unsigned* out, unsigned) {
@@ -94,6 +102,7 @@ API int cuMemHostAlloc(void** out, size_t bytes, unsigned) {
 API int cuMemFreeHost(void* address) { return release(reinterpret_cast<uint64_t>(address)); }
 API int cuDevicePrimaryCtxReset_v2(int) {
   g_live.clear();
+  g_used = 0;
   return 0;
 }
 API int cuPoolThing() { return 0; }
@@ -129,6 +138,8 @@ const Entry kEntries[] = {
     {"cuMemFreeAsync", 11020, true, address(cuMemFreeAsync_ptsz)},
     {"cuMemHostAlloc", 2020, false, address(cuMemHostAlloc)},
     {"cuMemFreeHost", 2000, false, address(cuMemFreeHost)},
+    {"cuDevicePrimaryCtxReset", 11000, false, address(cuDevicePrimaryCtxReset_v2)},
+    {"cuMemGetInfo", 3020, false, address(cuMemGetInfo_v2)},
     {"cuMemPoolCreate", 11020, false, address(cuMemPoolCreate)},
     {"cuGetExportTable", 3000, false, address(cuGetExportTable)},
     {"cuGetProcAddress", 11030, false, address(cuGetProcAddress)},

@@ -19,6 +19,8 @@ struct Driver {
   int (*free_async)(uint64_t, void*) = nullptr;
   int (*host_alloc)(void**, size_t, unsigned) = nullptr;
   int (*free_host)(void*) = nullptr;
+  int (*reset)(int) = nullptr;
+  int (*memory_info)(size_t*, size_t*) = nullptr;
 
   Driver() {
     void* const handle = dlopen("libcuda.so.1", RTLD_NOW);
@@ -33,6 +35,8 @@ struct Driver {
     ask("cuMemFreeAsync", 11020, free_async);
     ask("cuMemHostAlloc", 2020, host_alloc);
     ask("cuMemFreeHost", 2000, free_host);
+    ask("cuDevicePrimaryCtxReset", 11000, reset);
+    ask("cuMemGetInfo", 3020, memory_info);
   }
 };
 
@@ -43,6 +47,7 @@ const Driver& driver() {
 
 thread_local int g_last_error = 0;
 std::atomic<int> g_mallocs{0};
+std::atomic<int> g_synchronizations{0};
 
 int remember(int error) {
   if (error != 0) g_last_error = error;
@@ -76,7 +81,15 @@ API int cudaHostAlloc(void** out, size_t bytes, unsigned flags) {
   return remember(driver().host_alloc(out, bytes, flags));
 }
 API int cudaFreeHost(void* address) { return remember(driver().free_host(address)); }
-API int cudaDeviceSynchronize() { return 0; }
+API int cudaDeviceSynchronize() {
+  ++g_synchronizations;
+  return 0;
+}
+API int cudaMemGetInfo(size_t* free_bytes, size_t* total) {
+  return remember(driver().memory_info(free_bytes, total));
+}
+API int cudaDeviceReset() { return remember(driver().reset(0)); }
+API int fake_runtime_synchronizations() { return g_synchronizations; }
 API int cudaGetLastError() {
   const int error = g_last_error;
   g_last_error = 0;
