@@ -41,3 +41,9 @@ add_library(shim_next_preload MODULE ${shim_src}/shim_next_preload.cpp)
 shim_test_target(shim_next_preload)
 add_library(shim_module MODULE ${shim_src}/shim_module.cpp)
 shim_test_target(shim_module)
+
+# Compile-time checks of intercepts.def against each major's headers.
+foreach(major IN LISTS FRAGSCOPE_CUDA_MAJORS)
+  add_library(shim_abi_check_${major} OBJECT ${CMAKE_CURRENT_SOURCE_DIR}/unit/shim/abi_check.cpp)
+  target_link_libraries(shim_abi_check_${major} PRIVATE fragscope_options cuda_headers_${major})
+endforeach()

@@ -1,0 +1,68 @@
+// Compile-time: every row of shim/intercepts.def against the vendor's headers of one CUDA major.
+// Driver rows: cudaTypedefs.h has a type for this name, version and flavour, and its parameters
+// are passed in the same way. Runtime rows: the same against the declared function.
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+#include <type_traits>
+
+#include "shim/cuda_abi.h"
+#include "shim/hook_table.h"
+
+namespace fragscope::shim {
+namespace {
+
+template <typename Theirs, typename Ours>
+constexpr bool same_value() {
+  return sizeof(Theirs) == sizeof(Ours) && alignof(Theirs) == alignof(Ours) &&
+         std::is_class_v<Theirs> == std::is_class_v<Ours> &&
+         std::is_pointer_v<Theirs> == std::is_pointer_v<Ours>;
+}
+
+template <typename Theirs, typename Ours>
+struct SameAbi : std::false_type {};
+
+template <typename TheirResult, typename... Theirs, typename OurResult, typename... Ours>
+requires(sizeof...(Theirs) ==
+         sizeof...(Ours)) struct SameAbi<TheirResult (*)(Theirs...), OurResult (*)(Ours...)>
+    : std::bool_constant<sizeof(TheirResult) == sizeof(OurResult) &&
+                         (same_value<Theirs, Ours>() && ...)> {
+};
+
+// The check can fail: a 32-bit size, a missing parameter, a struct for a pointer.
+static_assert(!SameAbi<int (*)(unsigned*, unsigned), int (*)(DevicePtr*, size_t)>::value);
+static_assert(!SameAbi<int (*)(void*), int (*)(void*, size_t)>::value);
+static_assert(!SameAbi<int (*)(Extent), int (*)(Extent*)>::value);
+
+#define FS_CHECK_runtime_plain(symbol, type, ptsz_type, params) \
+  static_assert(SameAbi<decltype(&::symbol), int(*) params>::value, #symbol);
+#define FS_CHECK_runtime_ptsz(symbol, type, ptsz_type, params)  // declared nowhere
+#define FS_CHECK_driver_plain(symbol, type, ptsz_type, params) \
+  static_assert(SameAbi<type, int(*) params>::value, #symbol);
+#define FS_CHECK_driver_ptsz(symbol, type, ptsz_type, params) \
+  static_assert(SameAbi<ptsz_type, int(*) params>::value, #symbol);
+
+#define CUDA_HOOK(symbol, library, base, since, flavour, phase, params, args, observer)       \
+  FS_CHECK_##library##_##flavour(symbol, PFN_##base##_v##since, PFN_##base##_v##since##_ptsz, \
+                                 params)
+#define RESOLVER_HOOK(symbol, library, base, since, params, args, request) \
+  FS_RESOLVER_##library(symbol, PFN_##base##_v##since, params)
+#define FS_RESOLVER_driver(symbol, type, params) \
+  static_assert(SameAbi<type, int(*) params>::value, #symbol);
+#define FS_RESOLVER_runtime(symbol, type, params)  // deprecated ones leave the headers
+#include "shim/intercepts.def"
+
+static_assert(same_value<cudaPitchedPtr, PitchedPtr>() && same_value<cudaExtent, Extent>());
+static_assert(offsetof(CUmemAllocationProp, location) ==
+              offsetof(AllocationProperties, location_type));
+static_assert(CU_MEM_LOCATION_TYPE_DEVICE == kLocationTypeDevice);
+static_assert(CUDA_ERROR_OUT_OF_MEMORY == kErrorOutOfMemory);
+static_assert(static_cast<int>(cudaErrorMemoryAllocation) == kErrorOutOfMemory);
+static_assert(static_cast<int>(cudaErrorInvalidValue) == kErrorInvalidValue);
+static_assert(CUDA_ERROR_SHARED_OBJECT_INIT_FAILED == kErrorSharedObjectInitFailed);
+static_assert(static_cast<int>(cudaErrorSharedObjectInitFailed) == kErrorSharedObjectInitFailed);
+
+}  // namespace
+}  // namespace fragscope::shim
