@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 
@@ -18,6 +19,12 @@ int reserve_storage(int fd, uint64_t offset, uint64_t bytes) noexcept {
     error = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
   }
   return error;
+}
+
+FileIdentity identity_of(int fd) noexcept {
+  struct stat info {};
+  if (fstat(fd, &info) != 0) return {};
+  return {info.st_dev, info.st_ino};
 }
 
 }  // namespace fragscope::log

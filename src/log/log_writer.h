@@ -5,6 +5,7 @@
 // function may be called from any number of threads at once, and from signal handlers.
 #pragma once
 
+#include <cerrno>
 #include <cstring>
 #include <new>
 #include <span>
@@ -30,7 +31,8 @@ class LogWriter {
   LogWriter(std::byte* base, int fd, uint64_t capacity_slots, uint64_t allocated) noexcept
       : header_(new (base) LogHeader{}),
         slots_(reinterpret_cast<Slot*>(base + kHeaderBytes)),
-        fd_(fd) {
+        fd_(fd),
+        file_(identity_of(fd)) {
     std::memcpy(header_->magic, kMagic, sizeof kMagic);
     header_->version = kVersion;
     header_->header_bytes = static_cast<uint32_t>(kHeaderBytes);
@@ -119,7 +121,9 @@ class LogWriter {
   bool grow(uint64_t allocated) noexcept {
     if (header_->grow_errno.load(std::memory_order_relaxed) != 0) return false;
     const int error =
-        reserve_storage(fd_, kHeaderBytes + allocated * kSlotBytes, kChunkSlots * kSlotBytes);
+        identity_of(fd_) != file_
+            ? EBADF
+            : reserve_storage(fd_, kHeaderBytes + allocated * kSlotBytes, kChunkSlots * kSlotBytes);
     if (error != 0) {
       header_->grow_errno.store(static_cast<uint32_t>(error), std::memory_order_relaxed);
       return false;
@@ -148,6 +152,7 @@ class LogWriter {
   LogHeader* header_ = nullptr;
   Slot* slots_ = nullptr;
   int fd_ = -1;
+  FileIdentity file_;
 };
 
 }  // namespace fragscope::log
