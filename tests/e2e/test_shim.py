@@ -3,6 +3,7 @@
 Every program runs with and without the library: what it prints and how it ends must be equal.
 """
 
+import errno
 import os
 import pathlib
 import shutil
@@ -372,6 +373,13 @@ def test_full_log_drops_and_counts(programs):
     (log,) = programs.run_both("shim_threads", 4, 20000, FRAGSCOPE_LOG_BYTES=str(4 * 2**20))
     assert log.dropped > 0 and len(log.events) + log.dropped == 160000
     assert log.torn == 0
+
+
+def test_growth_never_touches_files_of_the_host(programs, tmp_path):
+    mine = tmp_path / "mine"
+    (log,) = programs.run_both("shim_descriptors", mine)
+    assert mine.stat().st_size == 0
+    assert log.grow_errno == errno.EBADF and log.dropped > 0
 
 
 # --- stacks
