@@ -37,6 +37,7 @@ bool MergedStream::next(Event& event) {
   const Head head = heap_.back();
   heap_.pop_back();
   event = head.event;
+  source_ = head.source;
   push(head.source);
   return true;
 }

@@ -53,6 +53,8 @@ class MergedStream final : public EventStream {
   explicit MergedStream(std::vector<EventStream*> sources);
   bool next(Event& event) override;
   void rewind() override;
+  // Which source the last event came from; a pid may stand in several (exec, reuse).
+  size_t source() const { return source_; }
 
  private:
   struct Head {
@@ -63,6 +65,7 @@ class MergedStream final : public EventStream {
   void push(size_t source);
 
   std::vector<EventStream*> sources_;
+  size_t source_ = 0;
   std::vector<Head> heap_;  // smallest first (std::push_heap with later())
 };
 
