@@ -6,7 +6,9 @@
 // stderr.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "tools/exit_codes.h"
@@ -19,6 +21,9 @@ namespace fragscope::tools {
 
 struct CommandContext {
   int exit_code = kExitOk;
+  // What followed the first "--" of the command line, word by word as given: options parsers have
+  // ideas of their own about words such as "{}".
+  std::vector<std::string> command_line;
 };
 
 #define FRAGSCOPE_COMMAND(name) void add_##name##_command(CLI::App& app, CommandContext& context);

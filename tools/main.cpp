@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -48,8 +49,11 @@ int main(int argc, char** argv) {
   if (argc > 1 && argv[1][0] != '-' && !is_command(app, argv[1])) {
     return fail(fmt::format("no command '{}'; see fragscope --help", argv[1]), kExitUsage);
   }
+  const auto end =
+      std::find_if(argv, argv + argc, [](const char* word) { return !std::strcmp(word, "--"); });
+  if (end != argv + argc) context.command_line.assign(end + 1, argv + argc);
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(end - argv), argv);
   } catch (const CLI::ParseError& error) {
     return finish_output(parse_failure(app, error));
   } catch (const std::exception& error) {

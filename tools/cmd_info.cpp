@@ -1,0 +1,185 @@
+// fragscope info: what is in a run, and how it ended.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "tools/command.h"
+#include "tools/run_facts.h"
+
+namespace fragscope::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct InfoOptions {
+  std::string path;
+  bool json = false;
+};
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+void line(std::string_view key, std::string_view value) {
+  fmt::print("{:<14}{}\n", key, one_line(value));
+}
+void item(std::string_view key, std::string_view value) {
+  fmt::print("  {:<14}{}\n", key, one_line(value));
+}
+
+std::string property_or(const trace::ProcessInfo& process, const std::string& key,
+                        const std::string& otherwise) {
+  const auto found = process.properties.find(key);
+  return found == process.properties.end() ? otherwise : found->second;
+}
+
+std::string device_text(const DeviceFact& device) {
+  return fmt::format("{}: {}, {}{}", device.index, device.name.value_or("name unknown"),
+                     device.total_bytes ? format_size(*device.total_bytes) : "size unknown",
+                     device.simulated.value_or(false) ? ", simulated" : "");
+}
+
+std::string kinds_text(const std::map<std::string, uint64_t>& kinds) {
+  std::vector<std::string> parts;
+  for (const auto& [kind, count] : kinds) parts.push_back(fmt::format("{} {}", kind, count));
+  return joined(parts);
+}
+
+void print_process(const ProcessFacts& facts) {
+  const trace::ProcessInfo& process = facts.process;
+  fmt::print("\nprocess {} {}\n", process.pid, one_line(process.program));
+  item("ended", exit_text(facts.exit));
+  item("events", fmt::format("{}, {} dropped, {} torn", facts.events, process.dropped_events,
+                             process.torn_records));
+  if (!facts.kinds.empty()) item("", kinds_text(facts.kinds));
+  item("blocks from", property_or(process, "block_source", "unknown"));
+  item("torch", property_or(process, "torch_version", "unknown"));
+  item("stacks", property_or(process, "stacks", "unknown"));
+  item("enforced", property_or(process, "enforce", "unknown"));
+  for (const DeviceFact& device : facts.devices) item("device", device_text(device));
+  for (const std::string& path : facts.cuda_runtimes) item("CUDA runtime", path);
+  item("hooked", property_or(process, "coverage.hooked", "unknown") + " resolver requests");
+  for (const auto& [symbol, count] : facts.unhooked) {
+    item("not hooked", fmt::format("{} ({} requests)", symbol, count));
+  }
+  if (!process.sealed) item("trace", "not sealed");
+  if (!facts.damage.empty()) item("damage", facts.damage);
+}
+
+std::string state_text(const RunFacts& facts) {
+  if (!facts.info) return "unknown (no run.json)";
+  if (facts.info->sealed) return "complete";
+  return facts.live ? "live" : "its recorder was killed; what follows was read from the logs";
+}
+
+void print_text(const RunFacts& facts) {
+  line("run", facts.path);
+  if (facts.info) {
+    const trace::RunInfo& info = *facts.info;
+    line("command", joined(info.command));
+    line("started", info.start_time + " on " + info.host);
+    line("GPU", info.gpu.empty() ? "the machine's own" : info.gpu + " (simulated)");
+    line("state", state_text(facts));
+    line("command ended", exit_text(info.exit));
+    line("recorded by", "fragscope " + info.fragscope_version);
+    for (const auto& [key, value] : info.notes) line("note", key + ": " + value);
+  }
+  line("processes", std::to_string(facts.processes.size()));
+  for (const ProcessFacts& process : facts.processes) print_process(process);
+}
+
+Json exit_json(trace::ProcessExit exit) {
+  switch (exit.kind) {
+    case trace::ExitKind::exited:
+      return {{"kind", "exited"}, {"code", exit.code}};
+    case trace::ExitKind::signaled:
+      return {{"kind", "signaled"}, {"code", exit.code}};
+    case trace::ExitKind::vanished:
+      return {{"kind", "vanished"}, {"code", nullptr}};
+    case trace::ExitKind::running:
+      break;
+  }
+  return {{"kind", "running"}, {"code", nullptr}};
+}
+
+template <typename T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json process_json(const ProcessFacts& facts) {
+  const trace::ProcessInfo& process = facts.process;
+  Json devices = Json::array();
+  for (const DeviceFact& device : facts.devices) {
+    devices.push_back({{"index", device.index},
+                       {"name", or_null(device.name)},
+                       {"simulated", or_null(device.simulated)},
+                       {"total_bytes", or_null(device.total_bytes)}});
+  }
+  return {{"pid", process.pid},
+          {"start_ticks", process.start_ticks},
+          {"program", process.program},
+          {"exit", exit_json(facts.exit)},
+          {"sealed", process.sealed},
+          {"events", facts.events},
+          {"dropped_events", process.dropped_events},
+          {"torn_records", process.torn_records},
+          {"kinds", facts.kinds},
+          {"devices", devices},
+          {"unhooked", facts.unhooked},
+          {"properties", process.properties},
+          {"damage", facts.damage.empty() ? Json(nullptr) : Json(facts.damage)}};
+}
+
+void print_json(const RunFacts& facts) {
+  Json run = {{"path", facts.path}};
+  if (facts.info) {
+    const trace::RunInfo& info = *facts.info;
+    run.update({{"command", info.command},
+                {"start_time", info.start_time},
+                {"host", info.host},
+                {"gpu", info.gpu.empty() ? Json(nullptr) : Json(info.gpu)},
+                {"sealed", info.sealed},
+                {"live", facts.live},
+                {"exit", exit_json(info.exit)},
+                {"fragscope_version", info.fragscope_version},
+                {"notes", info.notes}});
+  }
+  Json processes = Json::array();
+  for (const ProcessFacts& process : facts.processes) processes.push_back(process_json(process));
+  const Json all = {{"schema", 1}, {"run", run}, {"processes", processes}};
+  fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+int info(const InfoOptions& options) {
+  auto run = open_run(options.path);
+  if (!run.ok()) return fail(run.error());
+  const RunFacts facts = gather_facts(*run);
+  if (options.json) {
+    print_json(facts);
+  } else {
+    print_text(facts);
+  }
+  print_warnings(*run);
+  uint64_t events = 0;
+  for (const ProcessFacts& process : facts.processes) events += process.events;
+  if (events > 0) return kExitOk;
+  return fail(fmt::format("{}: no events were recorded", options.path), kExitNothingRecorded);
+}
+
+}  // namespace
+
+void add_info_command(CLI::App& app, CommandContext& context) {
+  CLI::App* command = app.add_subcommand("info", "Tell what is in a run and how it ended");
+  const auto options = std::make_shared<InfoOptions>();
+  command->add_option("RUN", options->path, "Run directory, trace file or text trace")->required();
+  command->add_flag("--json", options->json, "As JSON");
+  command->callback([options, &context] { context.exit_code = info(*options); });
+}
+
+}  // namespace fragscope::tools

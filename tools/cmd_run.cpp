@@ -1,0 +1,230 @@
+// fragscope run: starts a command under the recorder, drains its logs while it lives, and passes on
+// its exit code.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+
+#include "capture/collector.h"
+#include "tools/command.h"
+#include "tools/run_plan.h"
+#include "tools/run_summary.h"
+#include "tools/supervisor.h"
+#include "tools/version.h"
+#include "trace/run_directory.h"
+
+namespace fragscope::tools {
+namespace fs = std::filesystem;
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// How often logs are drained; a ring of the default size takes far longer to fill.
+constexpr milliseconds kPollInterval{20};
+// How long recorded descendants that outlive the command are waited for.
+constexpr std::chrono::seconds kDescendantGrace{10};
+constexpr std::chrono::seconds kTellAfter{1};
+
+int exit_code_of(trace::ProcessExit exit) {
+  return exit.kind == trace::ExitKind::signaled ? 128 + exit.code : exit.code;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+trace::RunInfo describe(const RunOptions& options, const RunPlan& plan) {
+  trace::RunInfo info;
+  info.fragscope_version = kVersion;
+  info.command = options.command;
+  info.start_time = utc_now();
+  info.host = host_name();
+  info.gpu = options.gpu;
+  info.notes = plan.notes;
+  return info;
+}
+
+std::string default_run_directory(const RunPlan& plan) {
+  return fmt::format("fragscope-{}-{}.fsr", fs::path(plan.program).filename().string(), ::getpid());
+}
+
+// The parts of one run that have to be undone together.
+class Run {
+ public:
+  Run(const RunOptions& options, RunPlan plan) : options_(options), plan_(std::move(plan)) {}
+  ~Run() {
+    std::error_code ignored;
+    fs::remove(place_.directory + "/sim.ledger", ignored);
+    if (place_.in_memory) fs::remove(place_.directory, ignored);  // fails while logs are in it
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  int execute();
+
+ private:
+  int open_output();
+  int supervise(Supervisor& supervisor);
+  bool keep_waiting(const Supervisor& supervisor);
+  void drain();
+  void tell(const std::string& line) const {
+    if (!options_.quiet) fmt::print(stderr, "fragscope: {}\n", one_line(line));
+  }
+
+  const RunOptions& options_;
+  RunPlan plan_;
+  std::string directory_;  // as the user wrote it
+  LogPlace place_;
+  std::optional<capture::Collector> collector_;
+  bool output_failed_ = false;
+  std::optional<steady_clock::time_point> command_end_;
+  bool told_of_descendants_ = false;
+};
+
+int Run::open_output() {
+  directory_ = options_.output.empty() ? default_run_directory(plan_) : options_.output;
+  std::error_code failed;
+  const std::string absolute = fs::absolute(directory_, failed);
+  if (!options_.no_record) {
+    const Status created = trace::create_run_directory(directory_);
+    if (!created.ok()) return fail(created.error(), kExitOutput);
+  }
+  if (!options_.no_record || plan_.gpu) {
+    place_ = choose_log_place({absolute, plan_.log_bytes, options_.durable});
+  }
+  name_places(plan_.environment, options_, plan_, absolute, place_);
+  if (options_.no_record) return kExitOk;
+  auto collector =
+      capture::Collector::open({absolute, place_.directory, describe(options_, plan_)});
+  if (!collector.ok()) {
+    fs::remove_all(directory_, failed);  // ours: it was just created
+    return fail(collector.error(), kExitOutput);
+  }
+  collector_.emplace(std::move(collector).value());
+  return kExitOk;
+}
+
+void Run::drain() {
+  if (!collector_) return;
+  const Status polled = collector_->poll();
+  if (polled.ok() || output_failed_) return;
+  output_failed_ = true;
+  warn(polled.error().text + "; the command goes on, its record may end here");
+}
+
+// True while recorded descendants of the ended command are worth waiting for.
+bool Run::keep_waiting(const Supervisor& supervisor) {
+  const uint64_t alive = collector_ ? collector_->live_processes() : 0;
+  if (alive == 0 || supervisor.asked_to_stop()) return false;
+  const auto now = steady_clock::now();
+  if (!command_end_) command_end_ = now;
+  if (!told_of_descendants_ && now - *command_end_ > kTellAfter) {
+    told_of_descendants_ = true;
+    tell(
+        fmt::format("the command has ended; waiting up to {} s for {} recorded process{} of it "
+                    "(Ctrl-C: do not wait)",
+                    kDescendantGrace.count(), alive, alive == 1 ? "" : "es"));
+  }
+  return now - *command_end_ < kDescendantGrace;
+}
+
+int Run::supervise(Supervisor& supervisor) {
+  const auto note = [this](uint32_t pid, trace::ProcessExit exit) {
+    if (collector_) collector_->note_exit(pid, exit);
+  };
+  do {
+    supervisor.wait(kPollInterval, note);
+    drain();
+  } while (!supervisor.ended() || keep_waiting(supervisor));
+  const int exit_code = exit_code_of(supervisor.exit());
+  if (!collector_) return exit_code;
+  const auto summary = collector_->finish(supervisor.exit());
+  if (!summary.ok()) {
+    warn(summary.error().text);
+  } else if (!options_.quiet) {
+    print_run_summary({directory_, plan_, *summary});
+  }
+  return exit_code;
+}
+
+int Run::execute() {
+  const int opened = open_output();
+  if (opened != kExitOk) return opened;
+  auto supervisor = Supervisor::start(options_.command, plan_.environment);
+  if (supervisor.ok()) return supervise(*supervisor);
+  collector_.reset();
+  std::error_code ignored;
+  if (!options_.no_record) fs::remove_all(directory_, ignored);  // ours, and nothing was run
+  switch (supervisor.error().code) {
+    case ErrorCode::kNotFound:
+      return fail(supervisor.error(), kExitNotFound);
+    case ErrorCode::kPermission:
+      return fail(supervisor.error(), kExitNotExecutable);
+    default:
+      return fail(supervisor.error(), kExitRunFailed);
+  }
+}
+
+int run(const RunOptions& options) {
+  if (options.command.empty()) {
+    return fail("no command given: fragscope run [options] -- COMMAND [arguments]", kExitUsage);
+  }
+  auto plan = make_run_plan(options);
+  if (const auto* failure = std::get_if<PlanFailure>(&plan)) {
+    return fail(failure->error, failure->exit_code);
+  }
+  return Run(options, std::get<RunPlan>(std::move(plan))).execute();
+}
+
+void add_options(CLI::App& command, RunOptions& options) {
+  command.add_option("--gpu", options.gpu,
+                     "Simulate a GPU: a preset (see fragscope gpus) or a size such as 24GiB");
+  command.add_flag("--no-record", options.no_record, "Run without recording");
+  command.add_option("-o,--output", options.output,
+                     "Run directory to create (./fragscope-<program>-<pid>.fsr)");
+  command.add_flag("-q,--quiet", options.quiet, "No words of fragscope's own on stderr");
+  command.add_option("--max-split-size-mb", options.max_split_size_mb,
+                     "Enforce this split limit (MiB)");
+  command.add_option("--alloc-conf", options.alloc_conf,
+                     "Enforce these settings (PyTorch's key:value,key:value)");
+  command
+      .add_option("--enforce", options.enforce,
+                  "How: native (PyTorch's own variable), shim (under cudaMalloc)")
+      ->check(CLI::IsMember({"native", "shim"}));
+  command.add_option("--stacks", options.stacks, "Call stacks of events: native, none")
+      ->check(CLI::IsMember({"none", "native"}));
+  command.add_option("--depth", options.depth, "Frames per stack at most")
+      ->check(CLI::Range(1u, 1024u));
+  command.add_option("--log-bytes", options.log_bytes,
+                     "Size of each process's log in memory, e.g. 64MiB");
+  command.add_flag("--durable", options.durable, "Keep logs on disk, not in memory");
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, CommandContext& context) {
+  CLI::App* command = app.add_subcommand("run", "Run a command and record its GPU memory");
+  const auto options = std::make_shared<RunOptions>();
+  add_options(*command, *options);
+  command->footer("Usage: fragscope run [OPTIONS] -- COMMAND [ARGUMENTS]");
+  command->callback([options, &context] {
+    options->command = context.command_line;
+    context.exit_code = run(*options);
+  });
+}
+
+}  // namespace fragscope::tools

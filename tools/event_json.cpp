@@ -1,0 +1,127 @@
+#include "tools/event_json.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "event/event_names.h"
+
+namespace fragscope::tools {
+namespace {
+
+void append_number(std::string& out, std::string_view key, uint64_t value) {
+  auto to = std::back_inserter(out);
+  if (value == kUnknown) {
+    fmt::format_to(to, ",\"{}\":null", key);
+  } else {
+    fmt::format_to(to, ",\"{}\":{}", key, value);
+  }
+}
+
+void append_api(std::string& out, uint16_t api, const trace::TraceTables& tables) {
+  const auto name = tables.api_names.find(api);
+  out += ",\"api\":";
+  out += name == tables.api_names.end() ? "null" : json_string(name->second);
+}
+
+std::string_view source_name(uint32_t flags) {
+  if (flags & kFlagSourceAdaptor) return "adaptor";
+  if (flags & kFlagSourceReport) return "report";
+  if (flags & kFlagSourceApi) return "api";
+  if (flags & kFlagSourceSnapshot) return "snapshot";
+  return {};
+}
+
+void append_optional(std::string& out, std::string_view key, uint64_t value) {
+  if (value != kUnknown) append_number(out, key, value);
+}
+
+void append_what_applies(const Event& event, const trace::TraceTables& tables, std::string& out) {
+  switch (event.kind) {
+    case EventKind::alloc:
+    case EventKind::free_requested:
+    case EventKind::free_completed:
+      append_optional(out, "allocated", event.aux);
+      append_optional(out, "reserved", event.aux2);
+      break;
+    case EventKind::oom:
+      append_optional(out, "device_free", event.aux);
+      break;
+    case EventKind::va_map:
+      append_optional(out, "handle", event.aux);
+      break;
+    default:
+      break;
+  }
+  const std::string_view source = source_name(event.flags);
+  if (!source.empty()) fmt::format_to(std::back_inserter(out), ",\"source\":\"{}\"", source);
+  if (event.flags & kFlagServed) out += ",\"served\":true";
+  const auto text = tables.texts.find(event.text);
+  if (event.text != 0 && text != tables.texts.end()) {
+    out += ",\"text\":" + json_string(text->second);
+  }
+}
+
+// The module that held `address` when event `seq` happened: of those that cover it the last one
+// that had arrived.
+const trace::Module* module_at(const trace::TraceTables& tables, uint64_t address, uint64_t seq) {
+  const trace::Module* found = nullptr;
+  for (const trace::Module& module : tables.modules) {
+    if (module.first_seq <= seq && address >= module.start && address < module.end) {
+      found = &module;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string json_string(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void EventJson::append(const Event& event, const trace::TraceTables& tables, std::string& out) {
+  auto to = std::back_inserter(out);
+  fmt::format_to(to, "{{\"seq\":{},\"t_ns\":{},\"pid\":{},\"tid\":{},\"plane\":\"{}\"", event.seq,
+                 event.time_ns, event.pid, event.tid, plane_name(plane_of(event.kind)));
+  fmt::format_to(to, ",\"kind\":\"{}\"", kind_name(event.kind));
+  append_api(out, event.api, tables);
+  append_number(out, "device", event.device < 0 ? kUnknown : static_cast<uint64_t>(event.device));
+  append_number(out, "stream", event.stream);
+  append_number(out, "address", event.address);
+  append_number(out, "size", event.size);
+  append_number(out, "requested", event.requested);
+  if (event.result == kResultPending) {
+    out += ",\"result\":null";
+  } else {
+    fmt::format_to(to, ",\"result\":{}", event.result);
+  }
+  append_stack(event, tables, out);
+  append_what_applies(event, tables, out);
+  out += "}\n";
+}
+
+void EventJson::append_stack(const Event& event, const trace::TraceTables& tables,
+                             std::string& out) {
+  if (event.stack == kNoStack || !resolve_stacks_) {
+    append_number(out, "stack", event.stack == kNoStack ? kUnknown : event.stack);
+    return;
+  }
+  const auto stack = tables.stacks.find(event.stack);
+  if (stack == tables.stacks.end()) {
+    out += ",\"stack\":null";
+    return;
+  }
+  frames_.clear();
+  for (const uint64_t address : stack->second) {
+    if (!frames_.empty()) frames_ += ',';
+    const trace::Module* module = module_at(tables, address, event.seq);
+    fmt::format_to(std::back_inserter(frames_), "{{\"address\":{},\"module\":{},\"offset\":{}}}",
+                   address, module ? json_string(module->path) : "null",
+                   module ? std::to_string(address - module->start + module->file_offset) : "null");
+  }
+  out += ",\"stack\":[" + frames_ + "]";
+}
+
+}  // namespace fragscope::tools

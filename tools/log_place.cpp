@@ -1,0 +1,62 @@
+#include "tools/log_place.h"
+
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "log/log_layout.h"
+
+namespace fragscope::tools {
+namespace {
+
+// Below this a memory file system is left alone: a log must hold some chunks to be of use.
+constexpr uint64_t kLeastFreeBytes = 48ull << 20;
+constexpr uint64_t kShareOfFree = 8;
+
+uint64_t free_memory_bytes(const std::string& directory) {
+  struct statfs status {};
+  if (directory.empty() || ::access(directory.c_str(), W_OK | X_OK) != 0 ||
+      ::statfs(directory.c_str(), &status) != 0 || status.f_type != TMPFS_MAGIC) {
+    return 0;
+  }
+  return status.f_bavail * static_cast<uint64_t>(status.f_bsize);
+}
+
+// The user's own directory first: /dev/shm is what programs exchange data through.
+std::vector<std::string> candidates() {
+  std::vector<std::string> found;
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && runtime[0] == '/') found.emplace_back(runtime);
+  found.emplace_back("/dev/shm");
+  return found;
+}
+
+}  // namespace
+
+LogPlace choose_log_place(const LogPlaceRequest& request) {
+  const uint64_t wanted = request.log_bytes.value_or(kDefaultRunLogBytes);
+  LogPlace place{request.run_directory, false, wanted, {}};
+  if (request.durable) {
+    place.reason = "--durable";
+    return place;
+  }
+  for (const std::string& parent : candidates()) {
+    const uint64_t free = free_memory_bytes(parent);
+    if (free < kLeastFreeBytes) continue;
+    std::string name = parent + "/fragscope-XXXXXX";
+    if (::mkdtemp(name.data()) == nullptr) continue;
+    place.directory = name;
+    place.in_memory = true;
+    if (!request.log_bytes) place.log_bytes = std::min(wanted, free / kShareOfFree);
+    return place;
+  }
+  place.reason = fmt::format("no memory file system with {} MiB free", kLeastFreeBytes >> 20);
+  return place;
+}
+
+}  // namespace fragscope::tools

@@ -1,0 +1,182 @@
+#include "tools/open_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "capture/recover.h"
+#include "log/log_layout.h"
+#include "tools/command.h"
+#include "trace/text_events.h"
+
+namespace fragscope::tools {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr uint64_t kMaxTextTrace = 256ull << 20;
+
+// <pid>-<start_ticks>-<random>.<extension>
+struct ProcessName {
+  uint32_t pid = 0;
+  uint64_t start_ticks = 0;
+};
+
+std::optional<ProcessName> parse_name(const fs::path& path) {
+  const std::string stem = path.stem();
+  ProcessName name;
+  const char* end = stem.data() + stem.size();
+  const auto pid = std::from_chars(stem.data(), end, name.pid);
+  if (pid.ec != std::errc() || pid.ptr == end || *pid.ptr != '-') return std::nullopt;
+  const auto ticks = std::from_chars(pid.ptr + 1, end, name.start_ticks);
+  if (ticks.ec != std::errc()) return std::nullopt;
+  return name;
+}
+
+std::vector<fs::path> files_of(const fs::path& directory, const char* extension) {
+  std::vector<fs::path> found;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(directory, failed)) {
+    if (entry.path().extension() == extension) found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+Result<trace::TraceReader> open_log(const fs::path& path) {
+  const auto name = parse_name(path);
+  const bool alive = name && capture::process_is_alive(name->pid, name->start_ticks);
+  auto bytes = capture::convert_log(path, alive);
+  if (!bytes.ok()) return bytes.error();
+  return trace::TraceReader::open_bytes(std::move(bytes).value(), path);
+}
+
+Result<trace::TraceReader> open_trace(const fs::path& path,
+                                      const std::vector<std::string>& log_directories) {
+  const std::string log = capture::find_log(path, log_directories);
+  if (log.empty()) return trace::TraceReader::open_file(path);
+  auto bytes = capture::recover_process(path, log);
+  if (!bytes.ok()) return trace::TraceReader::open_file(path);
+  return trace::TraceReader::open_bytes(std::move(bytes).value(), path);
+}
+
+std::string line_of(const Error& error) {
+  return error.offset ? fmt::format("{} (byte {})", error.text, *error.offset) : error.text;
+}
+
+// The readers of a run directory, and the first reason why one of its files has none.
+struct Opened {
+  OpenRun run;
+  std::optional<Error> first_error;
+  size_t files = 0;
+
+  void take(Result<trace::TraceReader> reader) {
+    ++files;
+    if (reader.ok()) {
+      run.processes.push_back(std::move(reader).value());
+      return;
+    }
+    run.warnings.push_back(line_of(reader.error()));
+    if (!first_error) first_error = reader.error();
+  }
+};
+
+void open_files(const fs::path& directory, Opened& opened) {
+  std::vector<std::string> log_directories = {directory};
+  if (opened.run.info && !opened.run.info->log_directory.empty()) {
+    log_directories.push_back(opened.run.info->log_directory);
+  }
+  std::set<std::string> seen;
+  for (const fs::path& path : files_of(directory, ".fst")) {
+    seen.insert(path.stem());
+    opened.take(open_trace(path, log_directories));
+  }
+  for (const std::string& logs : log_directories) {
+    for (const fs::path& path : files_of(logs, ".fslog")) {
+      if (seen.insert(path.stem()).second) opened.take(open_log(path));
+    }
+  }
+}
+
+Result<OpenRun> open_directory(const std::string& path) {
+  Opened opened;
+  opened.run.path = path;
+  auto info = trace::read_run_info(path);
+  if (info.ok()) {
+    opened.run.info = std::move(info).value();
+  } else {
+    opened.run.warnings.push_back(line_of(info.error()));
+  }
+  open_files(path, opened);
+  if (opened.files == 0 && !opened.run.info) {
+    if (info.error().code != ErrorCode::kNotFound) return info.error();
+    return Error{ErrorCode::kForeign, fmt::format("{}: not a run directory (no run.json, no "
+                                                  "traces)",
+                                                  path)};
+  }
+  if (opened.run.processes.empty() && opened.first_error) return *opened.first_error;
+  const auto started = [](const trace::TraceReader& reader) {
+    return std::pair(reader.process().monotonic_ns, reader.process().pid);
+  };
+  std::sort(opened.run.processes.begin(), opened.run.processes.end(),
+            [&](const auto& left, const auto& right) { return started(left) < started(right); });
+  return std::move(opened.run);
+}
+
+std::string read_start(const std::string& path, uint64_t limit) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(limit, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(limit));
+  text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  return text;
+}
+
+bool looks_like_text(std::string_view start) {
+  return !start.empty() && std::all_of(start.begin(), start.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte >= 0x20 || byte == '\n' || byte == '\r' || byte == '\t';
+  });
+}
+
+Result<trace::TraceReader> open_one(const std::string& path) {
+  const std::string start = read_start(path, 256);
+  if (start.starts_with(std::string_view(log::kMagic, sizeof log::kMagic))) return open_log(path);
+  if (!looks_like_text(start)) return trace::TraceReader::open_file(path);
+  return trace::parse_text_trace(read_start(path, kMaxTextTrace), path);
+}
+
+}  // namespace
+
+Result<OpenRun> open_run(const std::string& path) {
+  std::error_code failed;
+  const fs::file_status status = fs::status(path, failed);
+  if (!fs::exists(status)) {
+    const bool missing = !failed || failed == std::errc::no_such_file_or_directory;
+    return Error{
+        missing ? ErrorCode::kNotFound : ErrorCode::kPermission,
+        fmt::format("{}: {}", path, missing ? "no such file or directory" : failed.message())};
+  }
+  if (fs::is_directory(status)) return open_directory(path);
+  if (!fs::is_regular_file(status)) {
+    return Error{ErrorCode::kForeign, fmt::format("{}: neither a file nor a directory", path)};
+  }
+  auto reader = open_one(path);
+  if (!reader.ok()) return reader.error();
+  OpenRun run;
+  run.path = path;
+  run.processes.push_back(std::move(reader).value());
+  return run;
+}
+
+void print_warnings(const OpenRun& run) {
+  for (const std::string& line : run.warnings) warn(line);
+  for (const trace::TraceReader& reader : run.processes) {
+    if (reader.damage()) warn(line_of(*reader.damage()));
+  }
+}
+
+}  // namespace fragscope::tools

@@ -1,0 +1,45 @@
+// What `fragscope info` tells of a run, as data: gathered once, printed as text or JSON.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/open_run.h"
+#include "trace/trace_data.h"
+
+namespace fragscope::tools {
+
+struct DeviceFact {
+  int index = 0;
+  std::optional<std::string> name;
+  std::optional<uint64_t> total_bytes;
+  std::optional<bool> simulated;
+};
+
+struct ProcessFacts {
+  trace::ProcessInfo process;
+  trace::ProcessExit exit;  // run.json's word where the trace has none
+  uint64_t events = 0;      // counted, not believed
+  std::map<std::string, uint64_t> kinds;
+  std::vector<DeviceFact> devices;
+  std::vector<std::string> cuda_runtimes;
+  std::map<std::string, uint64_t> unhooked;  // resolver requests that passed through, by symbol
+  std::string damage;                        // empty: none
+};
+
+struct RunFacts {
+  std::string path;
+  std::optional<trace::RunInfo> info;
+  bool live = false;  // unsealed, and one of its processes is alive
+  std::vector<ProcessFacts> processes;
+};
+
+// Reads every event of the run once.
+RunFacts gather_facts(OpenRun& run);
+
+// "exited 0", "signaled 9 (SIGKILL)", "vanished", "running".
+std::string exit_text(trace::ProcessExit exit);
+
+}  // namespace fragscope::tools

@@ -1,0 +1,26 @@
+// The options of `fragscope run`, as given.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fragscope::tools {
+
+struct RunOptions {
+  std::string gpu;         // preset or size; empty: the machine's own
+  bool no_record = false;  // only the simulated GPU and the settings
+  std::string output;      // run directory; empty: ./fragscope-<program>-<pid>.fsr
+  bool quiet = false;      // no words of ours unless there is no run
+  std::optional<uint64_t> max_split_size_mb;
+  std::string alloc_conf;  // PyTorch's key:value,… grammar
+  std::string enforce;     // "native", "shim", or empty: chosen by the command
+  std::string stacks;      // "none", "native", or empty: the shim's default
+  std::optional<uint32_t> depth;
+  std::string log_bytes;  // a size; empty: chosen by what the memory file system has
+  bool durable = false;
+  std::vector<std::string> command;
+};
+
+}  // namespace fragscope::tools

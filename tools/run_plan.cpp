@@ -1,0 +1,175 @@
+#include "tools/run_plan.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "base/bytes.h"
+#include "tools/alloc_conf.h"
+#include "tools/command.h"
+#include "tools/program_lookup.h"
+#include "tools/subprocess.h"
+#include "tools/torch_adaptor.h"
+
+namespace fragscope::tools {
+namespace {
+
+using MaybeFailure = std::optional<PlanFailure>;
+
+PlanFailure usage(const Error& error) { return {error, kExitUsage}; }
+
+std::string path_variable(const Environment& environment) {
+  return get_variable(environment, "PATH").value_or("/bin:/usr/bin");
+}
+
+MaybeFailure find_command(const RunOptions& options, const Environment& user, RunPlan& plan) {
+  const auto program = find_program(options.command[0], path_variable(user));
+  if (program.ok()) {
+    plan.program = program.value();
+    return std::nullopt;
+  }
+  const bool missing = program.error().code == ErrorCode::kNotFound;
+  return PlanFailure{program.error(), missing ? kExitNotFound : kExitNotExecutable};
+}
+
+MaybeFailure settle_gpu(const RunOptions& options, RunPlan& plan) {
+  if (options.gpu.empty()) {
+    const auto reason = why_no_gpu_driver();
+    if (!reason) return std::nullopt;
+    return PlanFailure{{ErrorCode::kUnsupported,
+                        fmt::format("this machine has no usable NVIDIA driver ({}); simulate a "
+                                    "card with --gpu, e.g. --gpu 24GiB or --gpu a100-40gb",
+                                    *reason)},
+                       kExitRunFailed};
+  }
+  const auto config = simcuda::resolve_gpu(options.gpu);
+  if (!config.ok()) return usage(config.error());
+  plan.gpu = config.value();
+  const Status usable = check_stand_ins(plan.installation);
+  if (!usable.ok()) return PlanFailure{usable.error(), kExitRunFailed};
+  return std::nullopt;
+}
+
+void find_command_torch(const RunOptions& options, const Environment& user, RunPlan& plan) {
+  const auto python = find_python(options.command, path_variable(user));
+  if (!python) return;
+  plan.notes["python"] = *python;
+  const auto torch = find_torch(*python);
+  if (!torch.ok()) {
+    plan.notes["torch_problem"] = torch.error().text;
+  } else if (torch.value()) {
+    plan.torch = *torch.value();
+    plan.notes["torch"] = plan.torch->version;
+  }
+}
+
+void prepare_adaptor(const RunOptions& options, RunPlan& plan) {
+  if (!plan.torch || options.no_record) return;
+  const std::string directory = adaptor_directory();
+  const auto progress = [&](const std::string& line) {
+    if (!options.quiet) fmt::print(stderr, "fragscope: {}\n", line);
+  };
+  const auto adaptor = ensure_adaptor({plan.installation, *plan.torch, directory, false, progress});
+  if (adaptor.ok()) {
+    plan.notes["torch_adaptor"] = adaptor->path;
+    set_variable(plan.environment, "FRAGSCOPE_TORCH_ADAPTOR_DIR", directory);
+  } else {
+    plan.notes["torch_adaptor_problem"] = adaptor.error().text;
+    if (!options.quiet) {
+      warn(adaptor.error().text + "; recording block sizes without requested sizes and streams");
+    }
+  }
+}
+
+MaybeFailure enforce_native(const std::string& changes, const Environment& user, RunPlan& plan) {
+  const std::string version = plan.torch ? plan.torch->version : "";
+  const auto merged = native_alloc_conf(user, changes, version);
+  if (!merged.ok()) return usage(merged.error());
+  set_variable(plan.environment, "PYTORCH_CUDA_ALLOC_CONF", merged.value());
+  plan.notes["enforce"] = "native";
+  plan.notes["alloc_conf"] = merged.value();
+  return std::nullopt;
+}
+
+MaybeFailure settle_enforcement(const RunOptions& options, const Environment& user, RunPlan& plan) {
+  const std::string changes = requested_alloc_conf(options.max_split_size_mb, options.alloc_conf);
+  if (changes.empty()) {
+    if (options.enforce.empty()) return std::nullopt;
+    return usage({ErrorCode::kInvalidArgument,
+                  "--enforce needs something to enforce: --max-split-size-mb or --alloc-conf"});
+  }
+  const bool native =
+      options.enforce.empty() ? plan.torch.has_value() : options.enforce == "native";
+  if (native) return enforce_native(changes, user, plan);
+  if (options.no_record) {
+    return usage({ErrorCode::kInvalidArgument,
+                  "--enforce shim works inside the recorder: it cannot go with --no-record"});
+  }
+  const auto accepted = native_alloc_conf({}, changes, "");
+  if (!accepted.ok()) return usage(accepted.error());
+  set_variable(plan.environment, "FRAGSCOPE_ENFORCE", "shim");
+  set_variable(plan.environment, "FRAGSCOPE_ALLOC_CONF", changes);
+  plan.notes["enforce"] = "shim";
+  plan.notes["alloc_conf"] = changes;
+  return std::nullopt;
+}
+
+MaybeFailure settle_recording(const RunOptions& options, RunPlan& plan) {
+  if (options.no_record) return std::nullopt;
+  const Status usable = check_shim(plan.installation);
+  if (!usable.ok()) return PlanFailure{usable.error(), kExitRunFailed};
+  if (!options.log_bytes.empty()) {
+    const auto bytes = parse_size(options.log_bytes);
+    if (!bytes.ok()) return usage(bytes.error());
+    plan.log_bytes = bytes.value();
+  }
+  if (const auto reason = why_not_preloadable(plan.program)) {
+    plan.notes["not_preloadable"] = *reason;
+    if (!options.quiet) warn(*reason + "; nothing of it can be recorded");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> why_no_gpu_driver() {
+  void* driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver == nullptr) return std::string(::dlerror());
+  ::dlclose(driver);
+  return std::nullopt;
+}
+
+std::variant<RunPlan, PlanFailure> make_run_plan(const RunOptions& options) {
+  RunPlan plan;
+  plan.installation = find_installation();
+  const Environment user = own_environment();
+  if (const auto failure = find_command(options, user, plan)) return *failure;
+  if (const auto failure = settle_gpu(options, plan)) return *failure;
+  PreloadOptions preload{!options.no_record, plan.gpu.has_value(), {}};
+  if (plan.gpu) preload.stand_ins = preloaded_stand_ins(plan.installation);
+  plan.environment = target_environment(user, plan.installation, preload);
+  if (const auto failure = settle_recording(options, plan)) return *failure;
+  find_command_torch(options, user, plan);
+  if (const auto failure = settle_enforcement(options, user, plan)) return *failure;
+  prepare_adaptor(options, plan);
+  return plan;
+}
+
+void name_places(Environment& environment, const RunOptions& options, const RunPlan& plan,
+                 const std::string& run_directory, const LogPlace& place) {
+  if (plan.gpu) {
+    set_variable(environment, simcuda::kConfigVariable, simcuda::format_config(*plan.gpu));
+    set_variable(environment, simcuda::kLedgerVariable, place.directory + "/sim.ledger");
+  }
+  if (options.no_record) return;
+  set_variable(environment, "FRAGSCOPE_LOG_DIR", place.directory);
+  set_variable(environment, "FRAGSCOPE_LOG_FALLBACK_DIR", run_directory);
+  set_variable(environment, "FRAGSCOPE_LOG_BYTES", std::to_string(place.log_bytes));
+  if (!options.stacks.empty()) set_variable(environment, "FRAGSCOPE_STACKS", options.stacks);
+  if (options.depth) {
+    set_variable(environment, "FRAGSCOPE_STACK_DEPTH", std::to_string(*options.depth));
+  }
+}
+
+}  // namespace fragscope::tools
