@@ -46,9 +46,9 @@ void attach_stack(Session& session, Event& event) {
 // What can be told before the place in the log is taken.
 void prepare(Session& session, Event& event) {
   event.tid = cached_thread_id(session);
-  if (event.device == kUnknownDevice && event.kind != EventKind::context_destroy) {
-    event.device = current_device();
-  }
+  const bool of_current_device =
+      event.kind != EventKind::context_destroy && event.kind != EventKind::mark;
+  if (event.device == kUnknownDevice && of_current_device) event.device = current_device();
   describe_device(session, event.device);
   if (coverage_total() != session.reported_coverage.load(std::memory_order_relaxed)) {
     report_coverage(session);
