@@ -1,0 +1,179 @@
+#include "simcuda/driver/driver_state.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace fragscope::simcuda {
+
+namespace {
+
+std::atomic<DriverState*> g_state{nullptr};
+std::atomic<bool> g_forked{false};
+std::atomic<CUresult> g_failure{CUDA_ERROR_NOT_INITIALIZED};
+std::atomic<unsigned> g_threads{0};
+std::atomic<uint64_t> g_book_lines{0};
+
+// Plain data, so that calls from thread-exit destructors still find it.
+constexpr int kStackDepth = 64;
+thread_local CUcontext t_stack[kStackDepth];
+thread_local int t_depth = 0;
+thread_local unsigned t_number = 0;
+
+// Nothing may be mapped where device addresses lie, and a host access to one must fault. When the
+// range cannot be had (ulimit -v) the addresses are still never dereferenced by us.
+void reserve_window(int ordinal) {
+  void* const at = reinterpret_cast<void*>(model::device_window(ordinal));
+  ::mmap(at, model::kDeviceWindowBytes, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+}
+
+void set_up_device(DriverState& state, int ordinal) {
+  auto device = std::make_unique<Device>(ordinal, *state.ledger);
+  device->primary.device = device.get();
+  device->primary.primary = true;
+  device->primary.id = state.next_id++;
+  device->primary.legacy.context = &device->primary;
+  device->primary.legacy.id = state.next_id++;
+  device->default_pool.device = device.get();
+  device->graph_pool.device = device.get();
+  device->current_pool = &device->default_pool;
+  reserve_window(ordinal);
+  state.devices.push_back(std::move(device));
+}
+
+CUresult create_state() {
+  const char* text = ::secure_getenv(kConfigVariable);
+  if (text == nullptr || *text == '\0') return CUDA_ERROR_NO_DEVICE;
+  auto config = parse_config(text);
+  if (!config) {
+    std::fprintf(stderr, "fragscope: %s\n", config.error().text.c_str());
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  auto ledger =
+      Ledger::open(::secure_getenv(kLedgerVariable), config->devices, config->total_bytes);
+  if (!ledger) {
+    std::fprintf(stderr, "fragscope: %s\n", ledger.error().text.c_str());
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  auto* state = new DriverState;
+  state->config = std::move(*config);
+  state->ledger = std::move(*ledger);
+  for (int i = 0; i < state->config.devices; ++i) set_up_device(*state, i);
+  ::pthread_atfork(nullptr, nullptr, [] { g_forked.store(true); });
+  g_state.store(state, std::memory_order_release);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult initialise_driver() {
+  if (g_forked.load()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (g_state.load(std::memory_order_acquire) != nullptr) return CUDA_SUCCESS;
+  static std::mutex once;
+  const std::lock_guard<std::mutex> guard(once);
+  if (g_state.load() != nullptr) return CUDA_SUCCESS;
+  if (g_failure.load() == CUDA_ERROR_NO_DEVICE) return CUDA_ERROR_NO_DEVICE;
+  try {
+    const CUresult result = create_state();
+    g_failure.store(result == CUDA_SUCCESS ? CUDA_ERROR_NOT_INITIALIZED : result);
+    return result;
+  } catch (...) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+
+CUresult ready_state(DriverState*& state) {
+  state = g_state.load(std::memory_order_acquire);
+  if (state == nullptr) return g_failure.load();
+  return g_forked.load(std::memory_order_relaxed) ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
+}
+
+CUcontext current_context() { return t_depth == 0 ? nullptr : t_stack[t_depth - 1]; }
+
+void set_current_context(CUcontext context) {
+  if (t_depth == 0) t_depth = 1;
+  t_stack[t_depth - 1] = context;
+}
+
+bool push_context(CUcontext context) {
+  if (t_depth == kStackDepth) return false;
+  t_stack[t_depth++] = context;
+  return true;
+}
+
+CUcontext pop_context() { return t_depth == 0 ? nullptr : t_stack[--t_depth]; }
+
+unsigned thread_number() {
+  if (t_number == 0) t_number = ++g_threads;
+  return t_number;
+}
+
+void write_books(const char* call, uint64_t address, uint64_t bytes, CUresult result) {
+  DriverState* state = g_state.load(std::memory_order_acquire);
+  if (state == nullptr || state->config.books.empty()) return;
+  const int fd =
+      ::open(state->config.books.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (fd < 0) return;
+  char line[200];
+  const int length = std::snprintf(
+      line, sizeof line, "%d %llu %s 0x%llx %llu %d\n", static_cast<int>(::getpid()),
+      static_cast<unsigned long long>(g_book_lines++), call,
+      static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes), result);
+  [[maybe_unused]] const ssize_t written = ::write(fd, line, static_cast<size_t>(length));
+  ::close(fd);
+}
+
+CUresult unsupported_call(const char* name) {
+  DriverState* state = nullptr;
+  if (ready_state(state) == CUDA_SUCCESS) state->ledger->note_unsupported(name);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+Device* device_at(DriverState& state, CUdevice ordinal) {
+  if (ordinal < 0 || ordinal >= static_cast<int>(state.devices.size())) return nullptr;
+  return state.devices[static_cast<size_t>(ordinal)].get();
+}
+
+bool is_device_address(uint64_t address) {
+  return address >= model::kDeviceWindowBase && address < model::device_window(model::kMaxDevices);
+}
+
+Device* device_of_address(DriverState& state, uint64_t address) {
+  if (!is_device_address(address)) return nullptr;
+  return device_at(
+      state, static_cast<int>((address - model::kDeviceWindowBase) / model::kDeviceWindowBytes));
+}
+
+bool is_live_device_range(DriverState& state, uint64_t address, uint64_t bytes) {
+  Device* device = device_of_address(state, address);
+  if (device == nullptr) return false;
+  if (const auto found = device->memory.find(address)) {
+    return bytes <= found->address + found->bytes - address;
+  }
+  auto mapping = state.mappings.upper_bound(address);
+  if (mapping == state.mappings.begin()) return false;
+  --mapping;
+  uint64_t end = mapping->first + mapping->second.bytes;
+  if (address >= end) return false;
+  while (end < address + bytes) {  // neighbouring mappings count as one
+    ++mapping;
+    if (mapping == state.mappings.end() || mapping->first != end) return false;
+    end += mapping->second.bytes;
+  }
+  return true;
+}
+
+CUresult charge_context(DriverState& state, Device& device) {
+  if (device.context_charged) return CUDA_SUCCESS;
+  if (!device.book.charge(state.config.context_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  device.context_charged = true;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace fragscope::simcuda

@@ -1,0 +1,162 @@
+// The simulated driver of one process: devices, contexts and every table of live objects, behind
+// one lock. Created by cuInit, never destroyed (calls arrive until the last static destructor).
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "model/device_memory.h"
+#include "simcuda/driver/objects.h"
+#include "simcuda/sim_config.h"
+
+namespace fragscope::simcuda {
+
+struct Device {
+  Device(int number, Ledger& ledger)
+      : ordinal(number), book(ledger, number), memory(number, book) {}
+  int ordinal;
+  LedgerBook book;
+  model::DeviceMemory memory;
+  Overlay overlay;
+  CUctx_st primary;
+  unsigned primary_references = 0;
+  unsigned primary_flags = 0;
+  bool context_charged = false;
+  CUmemPoolHandle_st default_pool;
+  CUmemPoolHandle_st graph_pool;
+  CUmemoryPool current_pool = nullptr;
+  uint64_t tick = 0;  // operations so far; stands for microseconds
+};
+
+// Physical memory of cuMemCreate.
+struct Physical {
+  Device* device;
+  uint64_t bytes;
+  unsigned references;
+  unsigned mappings;
+  CUmemAllocationProp properties;
+};
+struct Mapping {
+  uint64_t bytes;
+  uint64_t handle;  // 0: a module's variables
+};
+struct HostBlock {
+  uint64_t bytes;
+  unsigned flags;
+  bool registered;  // the caller's memory
+  uint64_t id;
+  CUcontext context;
+};
+struct ManagedBlock {
+  uint64_t bytes;
+  uint64_t id;
+  CUcontext context;
+};
+
+struct DriverState {
+  SimConfig config;
+  std::unique_ptr<Ledger> ledger;
+  std::vector<std::unique_ptr<Device>> devices;
+  std::mutex lock;
+
+  uint64_t next_id = 1;
+  std::map<CUcontext, std::unique_ptr<CUctx_st>> contexts;  // not the primary ones
+  std::map<CUstream, std::unique_ptr<CUstream_st>> streams;
+  std::map<CUevent, std::unique_ptr<CUevent_st>> events;
+  std::map<uint64_t, std::unique_ptr<Capture>> captures;
+  std::map<CUgraph, std::unique_ptr<CUgraph_st>> graphs;
+  std::map<CUgraphExec, std::unique_ptr<CUgraphExec_st>> graph_execs;
+  std::map<CUuserObject, std::unique_ptr<CUuserObject_st>> user_objects;
+  std::map<CUmodule, std::unique_ptr<CUmod_st>> modules;
+  std::map<CUlibrary, std::unique_ptr<CUlib_st>> libraries;
+  std::map<CUmemoryPool, std::unique_ptr<CUmemPoolHandle_st>> pools;
+  std::map<uint64_t, CUmemoryPool> pool_blocks;  // live address -> pool
+  std::map<uint64_t, Physical> physical;
+  std::map<uint64_t, uint64_t> ranges;  // cuMemAddressReserve: address -> bytes
+  std::map<uint64_t, Mapping> mappings;
+  std::map<uint64_t, HostBlock> host_blocks;
+  std::map<uint64_t, ManagedBlock> managed_blocks;
+  std::map<uint64_t, uint64_t> allocation_ids;  // address -> buffer id
+};
+
+// The state after cuInit. CUDA_ERROR_NOT_INITIALIZED before it and in a forked child.
+CUresult ready_state(DriverState*& state);
+CUresult initialise_driver();
+
+// The context stack of the calling thread.
+CUcontext current_context();
+void set_current_context(CUcontext context);
+bool push_context(CUcontext context);
+CUcontext pop_context();
+unsigned thread_number();  // small, unique per thread of the process
+
+// One appended line of the books, when asked for. Not under the lock.
+void write_books(const char* call, uint64_t address, uint64_t bytes, CUresult result);
+
+// The counted answer of everything that is not implemented.
+CUresult unsupported_call(const char* name);
+
+// Bodies of API functions: body(state) under the lock, body(state, context) with a current context.
+template <typename Body>
+CUresult with_state(Body body) noexcept {
+  DriverState* state = nullptr;
+  const CUresult ready = ready_state(state);
+  if (ready != CUDA_SUCCESS) return ready;
+  try {
+    const std::lock_guard<std::mutex> guard(state->lock);
+    return body(*state);
+  } catch (...) {
+    return CUDA_ERROR_OUT_OF_MEMORY;  // of the host
+  }
+}
+
+template <typename Body>
+CUresult with_context(Body body) noexcept {
+  return with_state([&](DriverState& state) -> CUresult {
+    const CUcontext context = current_context();
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    return body(state, *context);
+  });
+}
+
+// --- under the lock ---
+
+Device* device_at(DriverState& state, CUdevice ordinal);  // null: no such device
+Device* device_of_address(DriverState& state, uint64_t address);
+bool is_device_address(uint64_t address);
+
+// [address, address + bytes) lies in memory that exists on a device (allocation or mapping).
+bool is_live_device_range(DriverState& state, uint64_t address, uint64_t bytes);
+
+// The context is about to be used: its bytes are charged once per process and device.
+CUresult charge_context(DriverState& state, Device& device);
+
+// A call that stream capture forbids. Invalidates the captures in question and says 900.
+CUresult refuse_in_capture(DriverState& state);
+
+// Resolves 0, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD and real handles; null: no such stream.
+CUstream find_stream(DriverState& state, CUcontext context, CUstream handle);
+// All streams of a device that may have pending events.
+void for_each_stream(DriverState& state, Device& device,
+                     const std::function<void(CUstream)>& visit);
+void complete_stream(CUstream stream);
+void synchronize_device(DriverState& state, Device& device);
+void trim_to_threshold(DriverState& state, Device& device);
+
+// Work reaches a stream. True: it was captured as a node and must not be executed.
+bool capture_node(DriverState& state, CUstream stream, CUgraphNodeType type,
+                  CUgraphNode* node = nullptr);
+CUresult launch_on(DriverState& state, CUcontext context, CUstream handle, const char* kernel);
+
+CUresult pool_allocate(DriverState& state, CUmemoryPool pool, size_t bytes, CUdeviceptr* out);
+bool pool_free(DriverState& state, CUdeviceptr address, CUresult& result);
+void pool_trim(DriverState& state, CUmemoryPool pool, uint64_t keep_bytes);
+
+int device_attribute(const SimConfig& config, CUdevice_attribute attribute, int ordinal,
+                     bool& known);
+
+}  // namespace fragscope::simcuda
