@@ -191,7 +191,7 @@ def errors(include12, include13):
 
 def runtime(include12, include13):
     old, new = runtime_symbols(include12), runtime_symbols(include13)
-    ours = implemented("runtime", r"CUDARTAPI (?:fs_\w+ )?(cuda[A-Z]\w*)\(")
+    ours = implemented("runtime", r"CUDARTAPI\s+(cuda[A-Z]\w*)\(")
     lines = []
     for name in sorted((old | new) - ours):
         if name in old and name in new:
