@@ -123,6 +123,7 @@ void BlockPlane::feed_block(const Event& event, std::vector<BlockOp>& ops) {
       ops.back().size = kUnknown;
       ops.back().requested = event.requested != kUnknown ? event.requested : event.size;
       ops.back().device_free = event.aux;
+      ops.back().by_segment = source == BlockSource::report;
       return;
     default:
       return;

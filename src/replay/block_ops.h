@@ -17,6 +17,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/bytes.h"
 #include "event/event.h"
 #include "replay/process_facts.h"
 
@@ -37,6 +38,7 @@ struct BlockOp {
   BlockOpKind kind = BlockOpKind::alloc;
   bool expandable = false;  // segment_alloc, segment_free: pages of an expandable segment
   bool assumed = false;     // free_completed: not recorded, the source cannot know
+  bool by_segment = false;  // oom: `requested` is what was asked of CUDA, not the rounded request
   int32_t device = 0;
   uint32_t tid = 0;
   uint32_t stack = kNoStack;
@@ -49,6 +51,13 @@ struct BlockOp {
   uint64_t allocated_after = kUnknown;  // totals that came with the event
   uint64_t reserved_after = kUnknown;
   uint64_t device_free = kUnknown;  // oom
+
+  // Bytes to ask an allocator for so that it does what the recorded one did; kUnknown: cannot be
+  // told. A request that became a small segment of 2 MiB had at most 1 MiB.
+  uint64_t request() const {
+    if (requested == kUnknown) return size;
+    return by_segment && requested == 2 * kMiB ? kMiB : requested;
+  }
 };
 
 class BlockPlane {

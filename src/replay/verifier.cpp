@@ -25,8 +25,6 @@ std::string outcome_text(const MallocResult& result) {
 
 uint64_t stream_of(const BlockOp& op) { return op.stream == kUnknown ? 0 : op.stream; }
 
-uint64_t request_of(const BlockOp& op) { return op.requested != kUnknown ? op.requested : op.size; }
-
 bool usable(uint64_t request) { return request != 0 && request < kLargestRequest; }
 
 }  // namespace
@@ -40,7 +38,7 @@ DeviceVerifier::DeviceVerifier(const VerifySettings& settings)
 void DeviceVerifier::on_alloc(const BlockOp& op, OpSpan own) {
   ++counts_.block_events;
   if (op.requested == kUnknown) sizes_known_ = false;
-  const uint64_t request = request_of(op);
+  const uint64_t request = op.request();
   if (!usable(request)) {
     diverge(op.seq, "nothing: the size of the request is not known",
             place_text(op.address, op.size), "the trace lacks the size");
@@ -73,7 +71,7 @@ void DeviceVerifier::on_alloc(const BlockOp& op, OpSpan own) {
 }
 
 void DeviceVerifier::on_oom(const BlockOp& op, OpSpan own) {
-  const uint64_t request = request_of(op);
+  const uint64_t request = op.request();
   OomFact fact{op.seq, op.time_ns, op.stack, std::nullopt, std::nullopt};
   if (op.requested != kUnknown) fact.requested = op.requested;
   if (op.device_free != kUnknown) fact.device_free = op.device_free;

@@ -22,7 +22,7 @@ DeviceWhatIf::DeviceWhatIf(const WhatIfSettings& settings)
 
 // Makes the request of `op`; a refusal becomes an entry of ooms_.
 model::MallocResult DeviceWhatIf::request(const BlockOp& op) {
-  const uint64_t bytes = op.requested != kUnknown ? op.requested : op.size;
+  const uint64_t bytes = op.request();
   const uint64_t stream = op.stream == kUnknown ? 0 : op.stream;
   if (bytes == 0 || bytes >= kLargestRequest) return {};
   const model::MallocResult result = allocator_.malloc(bytes, stream);

@@ -1,0 +1,140 @@
+#include "metrics/driver_bytes.h"
+
+#include "metrics/pinned_bytes.h"
+#include "tests/support/catch.h"
+
+using namespace fragscope;
+using namespace fragscope::metrics;
+
+namespace {
+
+struct Feeder {
+  DriverBytes driver;
+  PinnedBytes pinned;
+  uint64_t seq = 0;
+
+  Event event(EventKind kind, uint64_t address, uint64_t size = kUnknown, int32_t device = 0) {
+    Event made;
+    made.kind = kind;
+    made.address = address;
+    made.size = size;
+    made.device = device;
+    made.seq = ++seq;
+    return made;
+  }
+  void feed(EventKind kind, uint64_t address, uint64_t size = kUnknown, int32_t device = 0,
+            int32_t result = 0) {
+    Event made = event(kind, address, size, device);
+    made.result = result;
+    feed(made);
+  }
+  void feed(const Event& made) {
+    driver.feed(made);
+    pinned.feed(made);
+  }
+  uint64_t now(int32_t device = 0) const {
+    const auto at = driver.devices().find(device);
+    return at == driver.devices().end() ? 0 : at->second.current();
+  }
+  uint64_t peak(int32_t device = 0) const { return driver.devices().at(device).peak(); }
+};
+
+}  // namespace
+
+TEST_CASE("device memory is what was allocated and not yet freed, by any call") {
+  Feeder f;
+  f.feed(EventKind::device_alloc, 0x1000, 100);
+  f.feed(EventKind::async_alloc, 0x2000, 50);
+  CHECK(f.now() == 150);
+  f.feed(EventKind::device_free, 0x2000);  // cudaFree of stream-ordered memory
+  f.feed(EventKind::async_free, 0x1000);
+  CHECK(f.now() == 0);
+  CHECK(f.peak() == 150);
+  f.feed(EventKind::managed_alloc, 0x3000, 1000);  // no device memory of its own
+  f.feed(EventKind::device_free, 0x3000);
+  f.feed(EventKind::va_reserve, 0x4000, 1000);
+  CHECK(f.peak() == 150);
+}
+
+TEST_CASE("failed calls change nothing, frees that had not returned count") {
+  Feeder f;
+  f.feed(EventKind::device_alloc, 0x1000, 100);
+  f.feed(EventKind::device_alloc, kUnknown, 5000, 0, 2);
+  f.feed(EventKind::device_free, 0x1000, kUnknown, 0, 1);
+  CHECK(f.now() == 100);
+  f.feed(EventKind::device_free, 0x1000, kUnknown, 0, kResultPending);
+  CHECK(f.now() == 0);
+  CHECK(f.peak() == 100);
+}
+
+TEST_CASE("a free belongs to the device that has the address") {
+  Feeder f;
+  f.feed(EventKind::device_alloc, 0x1000, 100, 0);
+  f.feed(EventKind::device_alloc, 0x2000, 70, 1);
+  f.feed(EventKind::device_free, 0x2000, kUnknown, 0);  // current device 0
+  CHECK(f.now(0) == 100);
+  CHECK(f.now(1) == 0);
+  CHECK(f.peak(1) == 70);
+}
+
+TEST_CASE("physical memory lasts until it is released and unmapped") {
+  Feeder f;
+  f.feed(EventKind::phys_create, 7, 2 << 20);
+  CHECK(f.now() == 2 << 20);
+  Event map = f.event(EventKind::va_map, 0x10000000, 2 << 20);
+  map.aux = 7;
+  f.feed(map);
+  f.feed(EventKind::phys_release, 7);
+  CHECK(f.now() == 2 << 20);
+  f.feed(EventKind::va_unmap, 0x10000000, 2 << 20);
+  CHECK(f.now() == 0);
+
+  f.feed(EventKind::phys_create, 8, 100);
+  f.feed(EventKind::phys_release, 8);
+  CHECK(f.now() == 0);
+}
+
+TEST_CASE("the end of a context ends what its device had") {
+  Feeder f;
+  f.feed(EventKind::device_alloc, 0x1000, 100, 0);
+  f.feed(EventKind::phys_create, 5, 30, 0);
+  f.feed(EventKind::pinned_alloc, 0x7000, 64, 0);
+  f.feed(EventKind::pinned_register, 0x8000, 32, 0);
+  f.feed(EventKind::device_alloc, 0x2000, 70, 1);
+  f.feed(EventKind::context_destroy, kUnknown, kUnknown, 0);
+  CHECK(f.now(0) == 0);
+  CHECK(f.now(1) == 70);
+  CHECK(f.peak(0) == 130);
+  CHECK(f.pinned.gauge().current() == 32);
+  f.feed(EventKind::device_free, 0x1000);  // of a pointer that is gone already
+  CHECK(f.now(0) == 0);
+}
+
+TEST_CASE("blocks that an enforced policy serves are not memory from CUDA") {
+  Feeder f;
+  f.feed(EventKind::device_alloc, 0x1000, 2 << 20);
+  Event served = f.event(EventKind::device_alloc, 0x1000, 512);
+  served.flags = kFlagServed;
+  f.feed(served);
+  CHECK(f.now() == 2 << 20);
+}
+
+TEST_CASE("pinned memory: allocated and registered") {
+  Feeder f;
+  f.feed(EventKind::pinned_alloc, 0x7000, 4096);
+  f.feed(EventKind::pinned_register, 0x9000, 1000);
+  f.feed(EventKind::pinned_alloc, kUnknown, 999, 0, 2);
+  f.feed(EventKind::pinned_free, 0x7000);
+  f.feed(EventKind::pinned_unregister, 0x9000);
+  f.feed(EventKind::pinned_free, 0x7000);  // twice
+  CHECK(f.pinned.gauge().peak() == 5096);
+  CHECK(f.pinned.gauge().current() == 0);
+  CHECK(f.pinned.gauge().peak_seq() == 2);
+}
+
+TEST_CASE("an address that comes again without a free replaces the old allocation") {
+  Feeder f;
+  f.feed(EventKind::device_alloc, 0x1000, 100);
+  f.feed(EventKind::device_alloc, 0x1000, 40);
+  CHECK(f.now() == 40);
+}
