@@ -1,0 +1,268 @@
+#include "report/build_report.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "metrics/gaps.h"
+#include "metrics/pinning.h"
+#include "metrics/top_stacks.h"
+
+namespace fragscope::report {
+namespace {
+
+using metrics::LayoutBlock;
+using metrics::Moment;
+using metrics::ProcessMetrics;
+
+// Turns stack ids into lines, the innermost frames that are the recorder's or CUDA's own left out.
+class Stacks {
+ public:
+  Stacks(symbolize::Symbolizer* symbols, size_t limit) : symbols_(symbols), limit_(limit) {}
+
+  std::vector<std::string> lines(uint32_t stack, uint64_t seq) const {
+    std::vector<std::string> result;
+    if (!symbols_) return result;
+    const std::vector<symbolize::Frame> frames = symbols_->resolve_stack(stack, seq);
+    size_t first = 0;
+    while (first < frames.size() && is_plumbing(frames[first].module)) ++first;
+    if (first == frames.size()) first = 0;
+    for (size_t i = first; i < frames.size() && result.size() < limit_; ++i) {
+      result.push_back(symbolize::frame_text(frames[i]));
+    }
+    if (frames.size() - first > limit_) {
+      result.push_back("… " + std::to_string(frames.size() - first - limit_) + " more");
+    }
+    return result;
+  }
+
+ private:
+  static bool is_plumbing(std::string_view module) {
+    const std::string_view name = module.substr(module.rfind('/') + 1);
+    for (const std::string_view start : {"libfragscope", "libcudart", "libcuda.so"}) {
+      if (name.substr(0, start.size()) == start) return true;
+    }
+    return false;
+  }
+
+  symbolize::Symbolizer* symbols_;
+  size_t limit_;
+};
+
+BlockData block_data(const LayoutBlock& block, const Stacks& stacks) {
+  BlockData data;
+  data.address = block.address;
+  data.size = block.size;
+  if (block.requested != kUnknown) data.requested = block.requested;
+  data.stack = stacks.lines(block.stack, block.seq);
+  return data;
+}
+
+std::optional<BlockData> live_neighbour(const std::optional<LayoutBlock>& block,
+                                        const Stacks& stacks) {
+  if (!block) return std::nullopt;
+  return block_data(*block, stacks);
+}
+
+void sum_up(MomentData& data) {
+  for (const metrics::LayoutSegment& segment : data.layout) {
+    const uint64_t active = segment.active_bytes();
+    data.segment_bytes += segment.size;
+    data.active_bytes += active;
+    if (active == 0) {
+      data.idle_bytes += segment.size;
+    } else {
+      data.stuck_bytes += segment.size - active;
+    }
+  }
+}
+
+MomentData moment_data(std::string name, const Moment& moment, const Stacks& stacks,
+                       const BuildOptions& options) {
+  MomentData data;
+  data.name = std::move(name);
+  if (moment.seq != 0) data.seq = moment.seq;
+  if (moment.seq != 0) data.time_ns = moment.time_ns;
+  data.layout = moment.layout;
+  sum_up(data);
+  for (const metrics::Gap& gap : metrics::largest_gaps(moment.layout, options.rows)) {
+    data.gaps.push_back({gap.address, gap.size, gap.segment_address, gap.segment_size,
+                         live_neighbour(gap.before, stacks), live_neighbour(gap.after, stacks)});
+  }
+  for (const metrics::PinnedSegment& pin :
+       metrics::emptiest_segments(moment.layout, options.rows, options.blocks_per_pin)) {
+    PinData row{pin.address, pin.size, pin.active_bytes, pin.inactive_bytes, {}};
+    for (const LayoutBlock& block : pin.blocks) row.blocks.push_back(block_data(block, stacks));
+    data.pins.push_back(std::move(row));
+  }
+  for (const metrics::StackBytes& stack : metrics::top_stacks(moment.layout, options.rows)) {
+    data.top_stacks.push_back(
+        {stack.bytes, stack.blocks, stacks.lines(stack.stack, stack.last_seq)});
+  }
+  return data;
+}
+
+std::vector<OomData> oom_data(const std::vector<replay::OomFact>& ooms, const Stacks& stacks) {
+  std::vector<OomData> data;
+  data.reserve(ooms.size());
+  for (const replay::OomFact& oom : ooms) {
+    data.push_back(
+        {oom.seq, oom.time_ns, oom.requested, oom.device_free, stacks.lines(oom.stack, oom.seq)});
+  }
+  return data;
+}
+
+DeviceData device_frame(const metrics::DeviceMetrics& measured) {
+  DeviceData data;
+  if (measured.device >= 0) data.index = measured.device;
+  data.name = measured.facts.name;
+  data.simulated = measured.facts.simulated;
+  data.total_bytes = measured.facts.total_bytes;
+  data.driver_bytes = measured.driver;
+  return data;
+}
+
+DeviceData device_data(const metrics::DeviceMetrics& measured, const Stacks& stacks,
+                       const BuildOptions& options) {
+  DeviceData data = device_frame(measured);
+  if (!measured.heap) return data;
+  data.reserved_bytes = measured.heap->reserved;
+  data.allocated_bytes = measured.heap->allocated;
+  data.active_bytes = measured.heap->active;
+  data.requested_bytes = measured.heap->requested;
+  data.inactive_split_bytes = measured.heap->inactive_split;
+  data.segments = measured.heap->segments;
+  data.ooms = oom_data(measured.ooms, stacks);
+  if (measured.at_oom) {
+    data.moments.push_back(moment_data("oom", *measured.at_oom, stacks, options));
+  }
+  if (measured.at_peak) {
+    data.moments.push_back(moment_data("peak", *measured.at_peak, stacks, options));
+  }
+  if (measured.at_end) {
+    data.moments.push_back(moment_data("end", *measured.at_end, stacks, options));
+  }
+  return data;
+}
+
+ExitData exit_data(const trace::ProcessExit& exit) {
+  ExitData data;
+  data.kind = replay::exit_kind_name(exit.kind);
+  if (exit.kind == trace::ExitKind::exited || exit.kind == trace::ExitKind::signaled) {
+    data.code = exit.code;
+  }
+  return data;
+}
+
+void note_source(const ProcessMetrics& measured, std::vector<std::string>& notes) {
+  switch (measured.source) {
+    case replay::BlockSource::none:
+      notes.push_back(
+          "no block source: only CUDA's own calls were seen; what a caching allocator of the "
+          "program does inside its segments is not known");
+      return;
+    case replay::BlockSource::report:
+      notes.push_back(
+          "block source: c10 memory reports; sizes are block sizes, requested sizes, streams and "
+          "late completions are not known");
+      return;
+    default:
+      return;
+  }
+}
+
+ProcessData process_frame(const ProcessMetrics& measured) {
+  ProcessData data;
+  data.pid = measured.facts.pid;
+  data.program = measured.facts.program;
+  data.exit = exit_data(measured.facts.exit);
+  data.events = measured.events;
+  data.dropped_events = measured.facts.dropped_events;
+  data.torn_records = measured.facts.torn_records;
+  data.failed_calls = measured.failed_calls;
+  data.anomalies = measured.anomalies;
+  data.block_source = replay::block_source_name(measured.source);
+  data.coverage = measured.coverage;
+  data.pinned_driver = measured.pinned_driver;
+  note_source(measured, data.notes);
+  return data;
+}
+
+std::string_view mode_name(replay::ReplayMode mode) {
+  switch (mode) {
+    case replay::ReplayMode::verified:
+      return "verified";
+    case replay::ReplayMode::what_if:
+      return "what_if";
+    case replay::ReplayMode::modelled:
+      return "modelled";
+    case replay::ReplayMode::undecidable:
+      return "undecidable";
+  }
+  return "undecidable";
+}
+
+VerifyData verify_data(const replay::VerifyCounts& counts) {
+  VerifyData data{counts.block_events, counts.address_matches, counts.segment_calls,
+                  counts.segment_matches, std::nullopt};
+  if (const auto& first = counts.first_divergence) {
+    data.first_divergence =
+        DivergenceData{first->seq, first->predicted, first->recorded, first->reason};
+  }
+  return data;
+}
+
+void put_replayed(const metrics::ReplayedDevice& replayed, replay::ReplayMode mode,
+                  DeviceData& data) {
+  if (mode == replay::ReplayMode::what_if) data.driver_bytes = {};
+  data.modelled = mode == replay::ReplayMode::modelled;
+  data.reserved_bytes = replayed.reserved;
+  data.allocated_bytes = replayed.allocated;
+  data.active_bytes = replayed.active;
+  data.requested_bytes = replayed.requested;
+  data.inactive_split_bytes = replayed.inactive_split;
+  data.segments = replayed.segments;
+  if (replayed.ooms) data.ooms = oom_data(*replayed.ooms, Stacks(nullptr, 0));
+  if (replayed.verify) data.verify = verify_data(*replayed.verify);
+  data.capacity_bytes = replayed.capacity;
+  data.device_mallocs = replayed.device_mallocs;
+  data.device_frees = replayed.device_frees;
+  data.ooms_avoided = replayed.ooms_avoided;
+  if (!replayed.at_end.empty()) {
+    MomentData end;
+    end.name = "end";
+    end.layout = replayed.at_end;
+    sum_up(end);
+    data.moments.push_back(std::move(end));
+  }
+}
+
+}  // namespace
+
+ProcessData build_process(const ProcessMetrics& measured, symbolize::Symbolizer* symbols,
+                          const BuildOptions& options) {
+  ProcessData data = process_frame(measured);
+  const Stacks stacks(symbols, options.frames);
+  for (const auto& [index, device] : measured.devices) {
+    data.devices.push_back(device_data(device, stacks, options));
+  }
+  return data;
+}
+
+ProcessData build_replayed_process(const ProcessMetrics& measured,
+                                   const metrics::ReplayMetrics& replayed) {
+  ProcessData data = process_frame(measured);
+  data.replay = ReplayData{std::string(mode_name(replayed.mode)), std::nullopt,
+                           replayed.torch_version, replayed.alloc_conf};
+  if (!replayed.reason.empty()) data.replay->reason = replayed.reason;
+  data.notes = replayed.assumptions;
+  for (const auto& [index, device] : measured.devices) {
+    DeviceData entry = device_frame(device);
+    for (const metrics::ReplayedDevice& candidate : replayed.devices) {
+      if (candidate.device == index) put_replayed(candidate, replayed.mode, entry);
+    }
+    data.devices.push_back(std::move(entry));
+  }
+  return data;
+}
+
+}  // namespace fragscope::report

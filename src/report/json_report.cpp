@@ -1,0 +1,183 @@
+#include "report/json_report.h"
+
+#include <nlohmann/json.hpp>
+
+namespace fragscope::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <typename T>
+Json known(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json level(const metrics::KnownLevel& value) {
+  return {{"peak", known(value.peak)}, {"final", known(value.final)}};
+}
+
+Json exit_json(const ExitData& exit) { return {{"kind", exit.kind}, {"code", known(exit.code)}}; }
+
+Json run_json(const RunData& run) {
+  return {{"path", run.path},
+          {"fragscope_version", known(run.fragscope_version)},
+          {"command", known(run.command)},
+          {"start_time", known(run.start_time)},
+          {"host", known(run.host)},
+          {"gpu", known(run.gpu)},
+          {"sealed", known(run.sealed)},
+          {"exit", run.exit ? exit_json(*run.exit) : Json(nullptr)}};
+}
+
+Json coverage_json(const ProcessData& process) {
+  const metrics::Coverage& coverage = process.coverage;
+  return {{"hooked", known(coverage.hooked)},
+          {"unhooked", Json(coverage.unhooked)},
+          {"cudart", coverage.cudart},
+          {"stacks", known(coverage.stacks)},
+          {"failed_calls", process.failed_calls},
+          {"contradictory_events", process.anomalies}};
+}
+
+Json oom_json(const OomData& oom) {
+  return {{"seq", oom.seq},
+          {"t_ns", oom.time_ns},
+          {"requested_bytes", known(oom.requested_bytes)},
+          {"device_free_bytes", known(oom.device_free_bytes)},
+          {"stack", oom.stack}};
+}
+
+Json block_json(const BlockData& block) {
+  return {{"address", block.address},
+          {"size", block.size},
+          {"requested", known(block.requested)},
+          {"stack", block.stack}};
+}
+
+template <typename T, typename Render>
+Json list(const std::vector<T>& items, Render render) {
+  Json result = Json::array();
+  for (const T& item : items) result.push_back(render(item));
+  return result;
+}
+
+Json gap_json(const GapData& gap) {
+  return {{"address", gap.address},
+          {"size", gap.size},
+          {"segment_address", gap.segment_address},
+          {"segment_size", gap.segment_size},
+          {"before", gap.before ? block_json(*gap.before) : Json(nullptr)},
+          {"after", gap.after ? block_json(*gap.after) : Json(nullptr)}};
+}
+
+Json pin_json(const PinData& pin) {
+  return {{"address", pin.address},
+          {"size", pin.size},
+          {"active_bytes", pin.active_bytes},
+          {"inactive_bytes", pin.inactive_bytes},
+          {"blocks", list(pin.blocks, block_json)}};
+}
+
+Json stack_json(const StackData& stack) {
+  return {{"bytes", stack.bytes}, {"blocks", stack.blocks}, {"stack", stack.stack}};
+}
+
+Json moment_json(const MomentData& moment) {
+  return {{"name", moment.name},
+          {"seq", known(moment.seq)},
+          {"t_ns", known(moment.time_ns)},
+          {"segment_bytes", moment.segment_bytes},
+          {"active_bytes", moment.active_bytes},
+          {"stuck_bytes", moment.stuck_bytes},
+          {"idle_bytes", moment.idle_bytes},
+          {"largest_gaps", list(moment.gaps, gap_json)},
+          {"emptiest_segments", list(moment.pins, pin_json)},
+          {"top_stacks", list(moment.top_stacks, stack_json)}};
+}
+
+Json verify_json(const VerifyData& verify) {
+  Json divergence;
+  if (const auto& first = verify.first_divergence) {
+    divergence = {{"seq", first->seq},
+                  {"predicted", first->predicted},
+                  {"recorded", first->recorded},
+                  {"reason", first->reason}};
+  }
+  return {{"block_events", verify.block_events},
+          {"address_matches", verify.address_matches},
+          {"segment_calls", verify.segment_calls},
+          {"segment_matches", verify.segment_matches},
+          {"first_divergence", divergence}};
+}
+
+// Levels of the framework's allocator; of a modelled one under names of their own.
+void put_levels(const DeviceData& device, Json& out) {
+  const auto put = [&](const std::string& name, const metrics::KnownLevel& value) {
+    out[name] = level(device.modelled ? metrics::KnownLevel{} : value);
+    if (device.modelled) out["modelled_" + name] = level(value);
+  };
+  put("reserved_bytes", device.reserved_bytes);
+  put("allocated_bytes", device.allocated_bytes);
+  put("requested_bytes", device.requested_bytes);
+  put("active_bytes", device.active_bytes);
+  put("inactive_split_bytes", device.inactive_split_bytes);
+  put("segments", device.segments);
+  const Json ooms = device.ooms ? list(*device.ooms, oom_json) : Json(nullptr);
+  out["ooms"] = device.modelled ? Json(nullptr) : ooms;
+  if (device.modelled) out["modelled_ooms"] = ooms;
+}
+
+Json device_json(const DeviceData& device, bool replayed) {
+  Json out = {{"index", known(device.index)},
+              {"name", known(device.name)},
+              {"simulated", known(device.simulated)},
+              {"total_bytes", known(device.total_bytes)},
+              {"driver_bytes", level(device.driver_bytes)}};
+  put_levels(device, out);
+  if (!replayed) {
+    out["moments"] = list(device.moments, moment_json);
+    return out;
+  }
+  out["verify"] = device.verify ? verify_json(*device.verify) : Json(nullptr);
+  out["capacity_bytes"] = known(device.capacity_bytes);
+  out["device_mallocs"] = known(device.device_mallocs);
+  out["device_frees"] = known(device.device_frees);
+  out["ooms_avoided"] = known(device.ooms_avoided);
+  return out;
+}
+
+Json process_json(const ProcessData& process) {
+  Json out = {{"pid", process.pid},
+              {"program", process.program},
+              {"exit", exit_json(process.exit)},
+              {"events", process.events},
+              {"dropped_events", process.dropped_events},
+              {"torn_records", process.torn_records},
+              {"block_source", process.block_source},
+              {"coverage", coverage_json(process)}};
+  if (const auto& replay = process.replay) {
+    out["replay"] = {{"mode", replay->mode},
+                     {"reason", known(replay->reason)},
+                     {"torch_version", replay->torch_version},
+                     {"alloc_conf", replay->alloc_conf}};
+  }
+  out["devices"] = list(process.devices, [&](const DeviceData& device) {
+    return device_json(device, process.replay.has_value());
+  });
+  out["pinned_bytes"] = {{"driver", level(process.pinned_driver)},
+                         {"torch_host", level(process.pinned_torch_host)}};
+  out["notes"] = process.notes;
+  return out;
+}
+
+}  // namespace
+
+std::string render_json(const ReportData& report) {
+  const Json document = {{"schema", kReportSchema},
+                         {"run", run_json(report.run)},
+                         {"processes", list(report.processes, process_json)},
+                         {"warnings", report.warnings}};
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace fragscope::report

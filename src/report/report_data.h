@@ -1,0 +1,158 @@
+// One report as plain data: everything that the text and the JSON show, and nothing else. Filled by
+// build_report.h, rendered by text_report.h and json_report.h.
+//
+// Units: bytes, nanoseconds, counts. Absent = unknown; never 0, never a guess.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "metrics/coverage.h"
+#include "metrics/gauge.h"
+#include "metrics/layout.h"
+
+namespace fragscope::report {
+
+struct ExitData {
+  std::string kind;         // exited, signaled, vanished, running
+  std::optional<int> code;  // exit status or signal number
+};
+
+// What is known of the whole run.
+struct RunData {
+  std::string path;
+  std::optional<std::string> fragscope_version;
+  std::optional<std::vector<std::string>> command;
+  std::optional<std::string> start_time;  // UTC, RFC 3339
+  std::optional<std::string> host;
+  std::optional<std::string> gpu;  // simulated card; absent: the machine's own or unknown
+  std::optional<bool> sealed;
+  std::optional<ExitData> exit;
+};
+
+struct OomData {
+  uint64_t seq = 0;
+  uint64_t time_ns = 0;  // CLOCK_MONOTONIC
+  std::optional<uint64_t> requested_bytes;
+  std::optional<uint64_t> device_free_bytes;
+  std::vector<std::string> stack;  // innermost first
+};
+
+struct BlockData {
+  uint64_t address = 0;
+  uint64_t size = 0;
+  std::optional<uint64_t> requested;
+  std::vector<std::string> stack;
+};
+
+struct GapData {
+  uint64_t address = 0;
+  uint64_t size = 0;
+  uint64_t segment_address = 0;
+  uint64_t segment_size = 0;
+  std::optional<BlockData> before;
+  std::optional<BlockData> after;
+};
+
+struct PinData {
+  uint64_t address = 0;
+  uint64_t size = 0;
+  uint64_t active_bytes = 0;
+  uint64_t inactive_bytes = 0;
+  std::vector<BlockData> blocks;
+};
+
+struct StackData {
+  uint64_t bytes = 0;
+  uint64_t blocks = 0;
+  std::vector<std::string> stack;  // empty: recorded without one
+};
+
+// The segments of a device at one moment, and what stands out in them.
+struct MomentData {
+  std::string name;             // "peak", "oom", "end"
+  std::optional<uint64_t> seq;  // absent: the end
+  std::optional<uint64_t> time_ns;
+  uint64_t segment_bytes = 0;  // of the segments in the picture
+  uint64_t active_bytes = 0;
+  uint64_t stuck_bytes = 0;  // free in segments in which something lives
+  uint64_t idle_bytes = 0;   // segments in which nothing lives
+  metrics::Layout layout;
+  std::vector<GapData> gaps;
+  std::vector<PinData> pins;
+  std::vector<StackData> top_stacks;
+};
+
+struct DivergenceData {
+  uint64_t seq = 0;
+  std::string predicted;
+  std::string recorded;
+  std::string reason;
+};
+
+struct VerifyData {
+  uint64_t block_events = 0;
+  uint64_t address_matches = 0;
+  uint64_t segment_calls = 0;
+  uint64_t segment_matches = 0;
+  std::optional<DivergenceData> first_divergence;
+};
+
+struct DeviceData {
+  std::optional<int> index;  // absent: the events did not say
+  std::optional<std::string> name;
+  std::optional<bool> simulated;
+  std::optional<uint64_t> total_bytes;
+  metrics::KnownLevel driver_bytes;
+  bool modelled = false;  // the levels below are a model's, not the program's own allocator's
+  metrics::KnownLevel reserved_bytes;
+  metrics::KnownLevel allocated_bytes;
+  metrics::KnownLevel active_bytes;
+  metrics::KnownLevel requested_bytes;
+  metrics::KnownLevel inactive_split_bytes;
+  metrics::KnownLevel segments;              // count
+  std::optional<std::vector<OomData>> ooms;  // absent: no allocator that tells
+  std::vector<MomentData> moments;
+  // Replay only.
+  std::optional<VerifyData> verify;
+  std::optional<uint64_t> capacity_bytes;
+  std::optional<uint64_t> device_mallocs;
+  std::optional<uint64_t> device_frees;
+  std::optional<uint64_t> ooms_avoided;
+};
+
+struct ReplayData {
+  std::string mode;  // verified, what_if, modelled, undecidable
+  std::optional<std::string> reason;
+  std::string torch_version;
+  std::string alloc_conf;
+};
+
+struct ProcessData {
+  uint32_t pid = 0;
+  std::string program;
+  ExitData exit;
+  uint64_t events = 0;
+  uint64_t dropped_events = 0;
+  uint64_t torn_records = 0;
+  uint64_t failed_calls = 0;
+  uint64_t anomalies = 0;
+  std::string block_source;
+  metrics::Coverage coverage;
+  std::vector<DeviceData> devices;
+  metrics::KnownLevel pinned_driver;
+  metrics::KnownLevel pinned_torch_host;
+  std::optional<ReplayData> replay;
+  std::vector<std::string> notes;  // limits and assumptions, in sentences
+};
+
+struct ReportData {
+  RunData run;
+  std::vector<ProcessData> processes;
+  std::vector<std::string> warnings;
+};
+
+}  // namespace fragscope::report

@@ -1,0 +1,291 @@
+#include "report/text_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/bytes.h"
+#include "report/segment_map.h"
+
+namespace fragscope::report {
+namespace {
+
+using metrics::KnownLevel;
+
+constexpr double kPercent = 100.0;
+
+std::string bytes_text(const std::optional<uint64_t>& bytes) {
+  return bytes ? format_size(*bytes) : std::string("unknown");
+}
+
+std::string count_text(const std::optional<uint64_t>& count) {
+  return count ? std::to_string(*count) : std::string("unknown");
+}
+
+std::string share_text(uint64_t part, uint64_t whole) {
+  if (whole == 0) return "–";
+  return fmt::format("{:.1f} %", kPercent * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+// Control characters of recorded text must not reach a terminal.
+std::string clean(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      result += fmt::format("\\x{:02x}", byte);
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+std::string exit_text(const ExitData& exit) {
+  if (!exit.code) return exit.kind;
+  return fmt::format("{} {}", exit.kind, *exit.code);
+}
+
+class TextWriter {
+ public:
+  explicit TextWriter(const TextStyle& style) : style_(style) {}
+
+  std::string write(const ReportData& report) {
+    run(report.run);
+    for (const ProcessData& data : report.processes) process(data);
+    if (report.processes.empty()) line("No process of this run touched CUDA.");
+    for (const std::string& warning : report.warnings) line("warning: {}", clean(warning));
+    return std::move(out_);
+  }
+
+ private:
+  template <typename... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+    out_ += '\n';
+  }
+
+  void run(const RunData& run) {
+    line("Run {}", clean(run.path));
+    if (run.command) {
+      std::string command;
+      for (const std::string& word : *run.command) command += (command.empty() ? "" : " ") + word;
+      line("  command  {}", clean(command));
+    }
+    if (run.start_time) line("  started  {}", clean(*run.start_time));
+    if (run.exit) line("  ended    {}", exit_text(*run.exit));
+  }
+
+  void process(const ProcessData& data) {
+    line("");
+    line("Process {} {}  ({})", data.pid, clean(data.program), exit_text(data.exit));
+    line("  events   {} recorded, {} dropped, {} torn; {} call(s) returned an error", data.events,
+         data.dropped_events, data.torn_records, data.failed_calls);
+    line("  blocks   source: {}", data.block_source);
+    coverage(data);
+    if (data.anomalies > 0) {
+      line(
+          "  {} event(s) contradict others (frees of nothing, blocks without a free): figures may "
+          "be off",
+          data.anomalies);
+    }
+    if (data.replay) replay(*data.replay);
+    for (const std::string& note : data.notes) line("  note: {}", clean(note));
+    if (!data.replay) {
+      line("  pinned host memory  peak {}, at the end {}", bytes_text(data.pinned_driver.peak),
+           bytes_text(data.pinned_driver.final));
+    }
+    for (const DeviceData& entry : data.devices) device(entry);
+    if (data.devices.empty()) line("  no device memory was asked for");
+  }
+
+  void coverage(const ProcessData& data) {
+    const metrics::Coverage& seen = data.coverage;
+    std::string unhooked;
+    for (const auto& [symbol, count] : seen.unhooked) {
+      unhooked += fmt::format("{}{} ({}x)", unhooked.empty() ? "" : ", ", symbol, count);
+    }
+    line("  coverage {} entry points hooked; passed through unhooked: {}", count_text(seen.hooked),
+         unhooked.empty() ? (seen.hooked ? "none" : "unknown") : clean(unhooked));
+  }
+
+  void replay(const ReplayData& data) {
+    line("  replay   {}, rules of torch {}, settings \"{}\"", data.mode, data.torch_version,
+         clean(data.alloc_conf));
+    if (data.reason) line("  undecidable: {}", clean(*data.reason));
+  }
+
+  void device(const DeviceData& data) {
+    line("");
+    line("  Device {}  {}{}, total {}", data.index ? std::to_string(*data.index) : "unknown",
+         data.name ? clean(*data.name) : "(name unknown)", simulated(data),
+         bytes_text(data.total_bytes));
+    if (data.capacity_bytes) {
+      line("    the allocator can get {} of it", format_size(*data.capacity_bytes));
+    }
+    levels(data);
+    ooms(data);
+    if (data.verify) verify(*data.verify);
+    for (const MomentData& entry : data.moments) moment(entry);
+  }
+
+  static std::string simulated(const DeviceData& data) {
+    if (!data.simulated) return ", simulated or real: unknown";
+    return *data.simulated ? ", SIMULATED" : ", real";
+  }
+
+  void levels(const DeviceData& data) {
+    const std::string prefix = data.modelled ? "modelled " : "";
+    line("    {:<28}{:>14}{:>14}", "", "peak", "at the end");
+    level("driver bytes", data.driver_bytes, "held from CUDA: segments and everything else");
+    level(prefix + "reserved", data.reserved_bytes, "segments of the caching allocator");
+    level(prefix + "allocated", data.allocated_bytes, "blocks in the program's hands");
+    level(prefix + "requested", data.requested_bytes, "what the program asked for in them");
+    level(prefix + "inactive split", data.inactive_split_bytes,
+          "free, in segments that cannot be given back");
+    line("    {:<28}{:>14}{:>14}  number of segments", prefix + "segments",
+         count_text(data.segments.peak), count_text(data.segments.final));
+    fragmentation(data);
+    if (data.device_mallocs) {
+      line("    cudaMalloc {} times, cudaFree {} times", *data.device_mallocs,
+           count_text(data.device_frees));
+    }
+  }
+
+  void level(const std::string& name, const KnownLevel& value, std::string_view meaning) {
+    line("    {:<28}{:>14}{:>14}  {}", name, bytes_text(value.peak), bytes_text(value.final),
+         meaning);
+  }
+
+  void fragmentation(const DeviceData& data) {
+    const auto& reserved = data.reserved_bytes.final;
+    const auto& allocated = data.allocated_bytes.final;
+    if (reserved && allocated) {
+      line("    {:<28}{:>28}  (reserved − allocated) / reserved",
+           data.modelled ? "modelled fragmentation" : "fragmentation",
+           share_text(*reserved - std::min(*allocated, *reserved), *reserved));
+    }
+    const auto& requested = data.requested_bytes.final;
+    if (requested && allocated) {
+      line("    {:<28}{:>28}  (allocated − requested) / allocated", "rounding",
+           share_text(*allocated - std::min(*requested, *allocated), *allocated));
+    }
+  }
+
+  void ooms(const DeviceData& data) {
+    if (!data.ooms) return;
+    if (data.ooms_avoided.value_or(0) > 0) {
+      line("    {} request(s) that failed in the recording succeed", *data.ooms_avoided);
+    }
+    for (const OomData& oom : *data.ooms) {
+      line("    out of memory at event {}: {} refused, the device had {} left", oom.seq,
+           bytes_text(oom.requested_bytes), bytes_text(oom.device_free_bytes));
+      stack(oom.stack, 6);
+    }
+  }
+
+  void verify(const VerifyData& data) {
+    line("    verify   {} of {} block addresses ({}), {} of {} segment calls ({})",
+         data.address_matches, data.block_events,
+         share_text(data.address_matches, data.block_events), data.segment_matches,
+         data.segment_calls, share_text(data.segment_matches, data.segment_calls));
+    if (const auto& first = data.first_divergence) {
+      line("      first difference at event {}: predicted {}; recorded {}", first->seq,
+           first->predicted, first->recorded);
+      line("      likely: {}", first->reason);
+    }
+  }
+
+  void moment(const MomentData& data) {
+    line("");
+    line("    Segments {}", title(data));
+    if (data.segment_bytes > 0) {
+      line(
+          "      {} in {} segment(s): {} active ({}), {} free between live blocks, {} in idle "
+          "segments",
+          format_size(data.segment_bytes), data.layout.size(), format_size(data.active_bytes),
+          share_text(data.active_bytes, data.segment_bytes), format_size(data.stuck_bytes),
+          format_size(data.idle_bytes));
+    }
+    picture(data);
+    gaps(data);
+    pins(data);
+    top_stacks(data);
+  }
+
+  static std::string title(const MomentData& data) {
+    if (data.name == "peak") {
+      return fmt::format("at the peak of allocated bytes (event {})", data.seq.value_or(0));
+    }
+    if (data.name == "oom") {
+      return fmt::format("when the first request failed (event {})", data.seq.value_or(0));
+    }
+    return "at the end";
+  }
+
+  void picture(const MomentData& data) {
+    SegmentMapStyle map;
+    map.width = std::max<size_t>(style_.width, 66) - 6;
+    map.max_rows = style_.map_rows;
+    map.color = style_.color;
+    map.utf8 = style_.utf8;
+    const std::string text = render_segment_map(data.layout, map);
+    size_t at = 0;
+    while (at < text.size()) {
+      const size_t end = text.find('\n', at);
+      out_ += "      " + text.substr(at, end - at) + "\n";
+      at = end + 1;
+    }
+  }
+
+  void gaps(const MomentData& data) {
+    if (data.gaps.empty()) return;
+    line("      Largest gaps (free bytes between live blocks)");
+    for (const GapData& gap : data.gaps) {
+      line("        {:>12} at {:#x} in the segment of {} at {:#x}", format_size(gap.size),
+           gap.address, format_size(gap.segment_size), gap.segment_address);
+    }
+  }
+
+  void pins(const MomentData& data) {
+    if (data.pins.empty()) return;
+    line("      What pins the emptiest segments (without these blocks they could be given back)");
+    for (const PinData& pin : data.pins) {
+      line("        segment of {} at {:#x}: {} active keep {} from being given back",
+           format_size(pin.size), pin.address, format_size(pin.active_bytes),
+           format_size(pin.inactive_bytes));
+      for (const BlockData& block : pin.blocks) {
+        line("          block of {} at {:#x}", format_size(block.size), block.address);
+        stack(block.stack, 12);
+      }
+    }
+  }
+
+  void top_stacks(const MomentData& data) {
+    if (data.top_stacks.empty()) return;
+    line("      Top stacks by allocated bytes");
+    for (const StackData& entry : data.top_stacks) {
+      line("        {:>12} in {} block(s){}", format_size(entry.bytes), entry.blocks,
+           entry.stack.empty() ? ", recorded without a stack" : "");
+      stack(entry.stack, 12);
+    }
+  }
+
+  void stack(const std::vector<std::string>& frames, size_t indent) {
+    for (const std::string& frame : frames) {
+      line("{}{}", std::string(indent, ' '), clean(frame));
+    }
+  }
+
+  TextStyle style_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string render_text(const ReportData& report, const TextStyle& style) {
+  return TextWriter(style).write(report);
+}
+
+}  // namespace fragscope::report
