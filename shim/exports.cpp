@@ -8,6 +8,7 @@
 #include "shim/policy.h"
 #include "shim/real_api.h"
 #include "shim/recorder.h"
+#include "shim/torch_blocks.h"
 
 namespace fragscope::shim {
 namespace {
@@ -19,7 +20,10 @@ void record_after(HookId id, const HookScope& scope, int result, Fill fill) {
   Event event;
   event.api = static_cast<uint16_t>(id);
   fill(event, result);
-  if (Session* const session = session_for(event.kind)) submit(*session, event);
+  Session* const session = session_for(event.kind);
+  if (session == nullptr) return;
+  submit(*session, event);
+  attach_torch_if_seen();
 }
 
 template <typename Fill>

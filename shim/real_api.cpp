@@ -6,6 +6,7 @@
 
 #include "shim/elf_lookup.h"
 #include "shim/real_dlsym.h"
+#include "shim/torch_blocks.h"
 
 namespace fragscope::shim {
 namespace {
@@ -64,6 +65,7 @@ void* find_anywhere(const char* symbol) {
 
 void* find_real(HookId id, const void* caller) {
   const HookInfo& hook = info(id);
+  if (id == HookId::cudaMalloc) look_for_torch(caller);
   void* const next = next_definition(hook.symbol);
   if (next != nullptr && !is_cuda_library(object_of(next), hook.library)) return next;
   const bool driver = hook.library == Library::driver;

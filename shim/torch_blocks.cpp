@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "shim/elf_lookup.h"
 #include "shim/export.h"
@@ -22,6 +23,8 @@ enum class Source : int { unknown, searching, report, adaptor };
 constinit std::atomic<Source> g_source{Source::unknown};
 constinit std::atomic<const char*> g_torch_version{nullptr};
 constinit std::atomic<uint64_t> g_told_session{0};
+
+constinit std::atomic<bool> g_allocator_seen{false};
 
 uint32_t source_flag() {
   return g_source.load(std::memory_order_relaxed) == Source::adaptor ? kFlagSourceAdaptor
@@ -162,7 +165,8 @@ void tell_source(Session& session) {
   if (version != nullptr) session.write_property("torch_version", version);
 }
 
-// The first report decides. Its thread holds one allocator's lock; others go on with reports.
+// The allocator's first segment, else the first report decides. Its thread holds one allocator's
+// lock; others go on with reports.
 void choose_source(Session& session) {
   Source expected = Source::unknown;
   if (g_source.compare_exchange_strong(expected, Source::searching)) {
@@ -211,6 +215,21 @@ void report_free(Session& session, const void* address, int64_t bytes, uint64_t 
 }
 
 }  // namespace
+
+void look_for_torch(const void* caller) noexcept {
+  if (g_source.load(std::memory_order_relaxed) != Source::unknown) return;
+  const LoadedObject object = object_of(caller);
+  if (object && std::strcmp(soname(object), "libc10_cuda.so") == 0) {
+    g_allocator_seen.store(true, std::memory_order_relaxed);
+  }
+}
+
+void attach_torch_if_seen() noexcept {
+  if (!g_allocator_seen.load(std::memory_order_relaxed)) return;
+  g_allocator_seen.store(false, std::memory_order_relaxed);
+  const ErrnoKeeper keep;
+  if (Session* const session = current_session()) choose_source(*session);
+}
 
 void on_torch_memory(const void* address, int64_t bytes, uint64_t allocated, uint64_t reserved,
                      TorchDevice device) noexcept {

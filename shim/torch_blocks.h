@@ -19,6 +19,12 @@ struct TorchDevice {
   int8_t index;
 };
 
+// `caller` made a call of a function that is new here: if it is PyTorch's allocator, the adaptor is
+// opened with the next allocation, so that the tracker sees the first segment and block too.
+void look_for_torch(const void* caller) noexcept;
+// After an allocation was logged.
+void attach_torch_if_seen() noexcept;
+
 // A block was handed out (bytes > 0) or given back (bytes < 0).
 void on_torch_memory(const void* address, int64_t bytes, uint64_t allocated, uint64_t reserved,
                      TorchDevice device) noexcept;

@@ -1,6 +1,6 @@
 // The torch adaptor: a small library compiled on the user's machine against the headers of the
 // user's own torch (2.4 or later; how: build_command.h) and opened by the shim from inside
-// the first block report. Not part of libfragscope.so.
+// the allocator's first cudaMalloc (its lock is recursive). Not part of libfragscope.so.
 
 #include "torch_adaptor.h"
 

@@ -49,6 +49,17 @@ def test_adaptor_and_reports_make_one_event_per_block(programs):
     ]
 
 
+def test_first_cudamalloc_of_the_allocator_opens_the_adaptor(programs):
+    environment = {"FRAGSCOPE_TORCH_ADAPTOR_DIR": str(programs.directory)}
+    library = programs.directory / "libc10_cuda.so"
+    (log,) = programs.run_both("shim_torch", library, "cuda", **environment)
+    blocks = [e for e in log.events if e["kind"] not in ("device_alloc",)]
+    assert all(e["flags"] == ADAPTOR for e in blocks)
+    assert [e["kind"] for e in log.events][:3] == ["device_alloc", "segment_alloc", "alloc"]
+    first = log.of("alloc")[0]
+    assert (first["requested"], first["size"], first["stream"]) == (100, 512, 0)
+
+
 def test_reports_are_passed_on_without_a_recording(programs, tmp_path):
     library = programs.directory / "libc10_cuda.so"
     result = programs.run("shim_torch", library, FRAGSCOPE_DISABLE="1")
