@@ -14,7 +14,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "shim/torch_adaptor_build.h"
+#include "shim/torch_adaptor/build_command.h"
 #include "tools/program_lookup.h"
 #include "tools/subprocess.h"
 

@@ -9,7 +9,7 @@ namespace fragscope {
 
 struct TorchAdaptorBuild {
   std::string compiler = "g++";
-  std::string source;        // ../lib/fragscope/torch_adaptor/torch_adaptor.cpp as seen from bin/
+  std::string source;        // …/torch_adaptor.cpp, with torch_adaptor.h beside it
   std::string torch;         // directory of the torch package (holds include/ and lib/)
   std::string cuda_include;  // directory of cuda.h and cuda_runtime_api.h of torch's CUDA major
   std::string output;        // <adaptor directory>/<build-id of libc10_cuda.so>.so
