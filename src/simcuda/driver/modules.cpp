@@ -162,6 +162,10 @@ __attribute__((visibility("default"))) int fragscope_sim_note_launch(const char*
   });
 }
 
+__attribute__((visibility("default"))) void fragscope_sim_note_unsupported(const char* name) {
+  unsupported_call(name);
+}
+
 CUresult CUDAAPI cuModuleLoad(CUmodule* module, const char* path) {
   return load_module(module, path);
 }
