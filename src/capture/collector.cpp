@@ -7,6 +7,7 @@
 #include <map>
 
 #include "capture/process_log.h"
+#include "capture/process_state.h"
 
 namespace fragscope::capture {
 namespace {
@@ -33,6 +34,7 @@ struct Collector::State {
   Status drain_all();
   Status write_run_info();
   void collect_run_info();
+  void remove_log_directory();
   Summary summary() const;
 };
 
@@ -90,6 +92,22 @@ void Collector::State::collect_run_info() {
   for (size_t i = 0; i < warnings.size(); ++i) {
     info.notes["warning." + std::to_string(i + 1)] = warnings[i];
   }
+}
+
+// The shim makes a log as *.fslog.new and renames it when its header is complete; one whose process
+// was killed in between is empty. Whatever else is there is not ours, and keeps the directory.
+void Collector::State::remove_log_directory() {
+  const std::string& directory = options.log_directory;
+  if (directory.empty() || directory == options.run_directory) return;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+    const std::string path = entry.path().string();
+    const uint32_t pid = ProcessLog::pid_of_name(path);
+    if (entry.path().extension() == ".new" && pid != 0 && !process_is_alive(pid, 0)) {
+      ::unlink(path.c_str());
+    }
+  }
+  ::rmdir(directory.c_str());
 }
 
 Summary Collector::State::summary() const {
@@ -160,9 +178,7 @@ Result<Summary> Collector::finish(trace::ProcessExit exit) {
   s.options.info.exit = exit;
   s.options.info.sealed = complete;
   if (complete) {
-    if (!s.options.log_directory.empty() && s.options.log_directory != s.options.run_directory) {
-      ::rmdir(s.options.log_directory.c_str());
-    }
+    s.remove_log_directory();
     s.options.info.log_directory.clear();
   }
   s.collect_run_info();

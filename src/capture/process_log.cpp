@@ -15,15 +15,14 @@ namespace {
 // Slots between two publications of read_pos: as many as a chunk of the trace holds.
 constexpr uint64_t kDrainSlots = 65536;
 
-// Logs are named <pid>-<start_ticks>-<random>.fslog; 0 when this one is not.
-uint32_t pid_of_name(const std::string& path) {
+}  // namespace
+
+uint32_t ProcessLog::pid_of_name(const std::string& path) {
   const std::string name = std::filesystem::path(path).filename().string();
   uint32_t pid = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
   return error == std::errc() && *end == '-' ? pid : 0;
 }
-
-}  // namespace
 
 ProcessLog::ProcessLog(std::string log_path, std::string trace_path)
     : log_path_(std::move(log_path)),

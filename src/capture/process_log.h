@@ -29,6 +29,9 @@ class ProcessLog {
   ProcessLog(const ProcessLog&) = delete;  // its parts refer to each other
   ProcessLog& operator=(const ProcessLog&) = delete;
 
+  // Logs are named <pid>-<start_ticks>-<random>.fslog; 0 when this one is not.
+  static uint32_t pid_of_name(const std::string& path);
+
   // Takes what is there; seals or discards when the process is gone. An error comes once, then the
   // phase is `failed`. Why a log stays `waiting` is in obstacle().
   Status drain();

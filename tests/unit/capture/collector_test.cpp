@@ -3,8 +3,10 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <csignal>
 #include <fstream>
+#include <thread>
 
 #include "capture/process_state.h"
 #include "capture/recover.h"
@@ -427,6 +429,7 @@ TEST_CASE("logs without a record leave nothing, foreign files stay and are named
   std::ofstream(run.logs + "/4000000-1-cc.fslog");
   REQUIRE(collector.poll().ok());
   CHECK(fs::is_empty(run.logs));
+  std::ofstream(run.logs + "/4000000-1-ff.fslog.new") << "x";
   std::ofstream(run.logs + "/4000000-1-dd.fslog") << std::string(10000, 'x');
   fs::create_symlink("/etc/passwd", run.logs + "/4000000-1-ee.fslog");
   const auto summary = collector.finish({ExitKind::exited, 0});
@@ -434,6 +437,53 @@ TEST_CASE("logs without a record leave nothing, foreign files stay and are named
   CHECK(summary->processes == 0);
   CHECK(summary->warnings.size() == 2);
   CHECK(fs::exists(run.logs + "/4000000-1-dd.fslog"));
+}
+
+TEST_CASE("what a killed process left unfinished goes with the log directory") {
+  Run run;
+  Collector collector = run.collect();
+  std::ofstream(run.logs + "/4000000-1-ff.fslog.new") << "x";
+  REQUIRE(collector.finish({ExitKind::exited, 0}).ok());
+  CHECK_FALSE(fs::exists(run.logs));
+}
+
+TEST_CASE("reading a run while its collector works: always a true beginning") {
+  Run run;
+  const uint64_t count = 300'000;
+  Child child([&](auto step) {
+    const auto pid = static_cast<uint32_t>(::getpid());
+    Log log(run.log_of(pid), 4 * kSmallRing, pid, own_start_ticks(pid));
+    step();
+    for (uint64_t i = 0; i < count;) {
+      const uint64_t dropped = log.writer.header()->dropped_events;
+      log.writer.write(numbered_event(i));
+      if (log.writer.header()->dropped_events == dropped) ++i;
+    }
+  });
+  const uint32_t pid = child.pid();
+  Collector collector = run.collect();
+  child.wait_for_step();
+  child.go_on();
+  std::atomic<bool> done{false};
+  std::thread collecting([&] {
+    collector.note_exit(1, {});  // of a process without a log: nothing happens
+    while (collector.live_processes() != 0 || !fs::exists(run.trace_of(pid))) {
+      static_cast<void>(collector.poll());
+    }
+    static_cast<void>(collector.poll());
+    done = true;
+  });
+  while (!done) {
+    auto bytes = capture::recover_process(run.trace_of(pid), run.log_of(pid));
+    if (!bytes) continue;  // the trace is not there yet, the log not any more, or it changed
+    TraceReader reader = open_bytes(std::move(bytes));
+    check_numbered(reader, reader.process().event_count);
+  }
+  collecting.join();
+  child.reap();
+  REQUIRE(collector.finish({ExitKind::exited, 0}).ok());
+  TraceReader reader = open_trace(run.trace_of(pid));
+  check_numbered(reader, count);
 }
 
 TEST_CASE("recovery refuses a log of another process") {
