@@ -88,7 +88,7 @@ void Collector::State::collect_run_info() {
   for (const auto& entry : logs) {
     if (has_trace(*entry.second)) info.processes.push_back(entry.second->run_process());
   }
-  info.notes.clear();
+  std::erase_if(info.notes, [](const auto& note) { return note.first.starts_with("warning."); });
   for (size_t i = 0; i < warnings.size(); ++i) {
     info.notes["warning." + std::to_string(i + 1)] = warnings[i];
   }

@@ -31,7 +31,9 @@ ProcessLog::ProcessLog(std::string log_path, std::string trace_path)
 
 bool ProcessLog::alive() const {
   if (phase_ != Phase::waiting && phase_ != Phase::draining) return false;
-  return !noted_exit_ && pid_ != 0 && process_is_alive(pid_, start_ticks_);
+  if (noted_exit_ || pid_ == 0) return false;
+  // Whoever collects will wait for its child and note how it ended: until then it is not over.
+  return process_is_alive(pid_, start_ticks_) || is_unreaped_child(pid_);
 }
 
 Status ProcessLog::drain() {

@@ -33,27 +33,44 @@ std::optional<ProcStat> parse_proc_stat(std::string_view text) {
   const std::string_view rest = text.substr(name_end + 2);  // from field 3 on
   ProcStat stat;
   const std::string_view state = word(rest, 0);
-  if (state.size() != 1 || !number(word(rest, 20 - 3), stat.threads) ||
-      !number(word(rest, 22 - 3), stat.start_ticks)) {
+  if (state.size() != 1 || !number(word(rest, 4 - 3), stat.parent) ||
+      !number(word(rest, 20 - 3), stat.threads) || !number(word(rest, 22 - 3), stat.start_ticks)) {
     return std::nullopt;
   }
   stat.state = state[0];
   return stat;
 }
 
-bool process_is_alive(uint32_t pid, uint64_t start_ticks) {
+namespace {
+
+std::optional<ProcStat> read_proc_stat(uint32_t pid) {
   const std::string path = "/proc/" + std::to_string(pid) + "/stat";
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
+  if (fd < 0) return std::nullopt;
   char text[1024];
   const ssize_t count = ::read(fd, text, sizeof text);
   ::close(fd);
-  if (count <= 0) return false;
-  const auto stat = parse_proc_stat({text, static_cast<size_t>(count)});
+  if (count <= 0) return std::nullopt;
+  return parse_proc_stat({text, static_cast<size_t>(count)});
+}
+
+bool is_gone(const ProcStat& stat) {
+  const bool dead = stat.state == 'Z' || stat.state == 'X' || stat.state == 'x';
+  return dead && stat.threads <= 1;
+}
+
+}  // namespace
+
+bool process_is_alive(uint32_t pid, uint64_t start_ticks) {
+  const auto stat = read_proc_stat(pid);
   if (!stat) return false;
   if (start_ticks != 0 && stat->start_ticks != start_ticks) return false;
-  const bool gone = stat->state == 'Z' || stat->state == 'X' || stat->state == 'x';
-  return !gone || stat->threads > 1;
+  return !is_gone(*stat);
+}
+
+bool is_unreaped_child(uint32_t pid) {
+  const auto stat = read_proc_stat(pid);
+  return stat && is_gone(*stat) && stat->parent == static_cast<uint64_t>(::getpid());
 }
 
 }  // namespace fragscope::capture

@@ -10,6 +10,7 @@ namespace fragscope::capture {
 // The fields of /proc/PID/stat that matter here. `state` is a letter as in proc(5).
 struct ProcStat {
   char state = '?';
+  uint64_t parent = 0;       // field 4
   uint64_t threads = 0;      // field 20
   uint64_t start_ticks = 0;  // field 22
 };
@@ -18,5 +19,8 @@ std::optional<ProcStat> parse_proc_stat(std::string_view text);
 // False for zombies (but not for a process whose main thread alone has ended) and for another
 // process that got the same pid. `start_ticks` 0: unknown, the pid decides.
 bool process_is_alive(uint32_t pid, uint64_t start_ticks);
+
+// A dead child of this process that it has not waited for yet.
+bool is_unreaped_child(uint32_t pid);
 
 }  // namespace fragscope::capture
