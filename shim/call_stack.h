@@ -9,7 +9,7 @@
 
 namespace fragscope::shim {
 
-inline constexpr size_t kMaxStackDepth = 256;
+inline constexpr size_t kMaxStackDepth = 1024;
 inline constexpr size_t kMaxOwnFrames = 16;
 
 // Opens libunwind; false when it is not there. Called at the start of a session.
