@@ -177,3 +177,10 @@ CUresult charge_context(DriverState& state, Device& device) {
 }
 
 }  // namespace fragscope::simcuda
+
+// For our own NVML when the ledger is private to the process.
+extern "C" __attribute__((visibility("default"))) void* fragscope_sim_ledger(void) {
+  fragscope::simcuda::DriverState* state = nullptr;
+  const CUresult ready = fragscope::simcuda::ready_state(state);
+  return ready == CUDA_SUCCESS ? state->ledger.get() : nullptr;
+}
