@@ -1,0 +1,13 @@
+# Programs against the simulated runtime -> <build>/tests/sim/<name>_<major>, linked as a CUDA program
+# is: by name against libcudart.so.<major>, found at run time in the stand-ins' directory.
+foreach(major IN LISTS FRAGSCOPE_CUDA_MAJORS)
+  foreach(program memory streams pools devices tenant)
+    add_executable(sim_${program}_${major} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/programs/sim_${program}.cpp)
+    target_link_libraries(sim_${program}_${major} PRIVATE
+      fragscope_options cuda_headers_${major} sim_cudart_${major} Threads::Threads)
+    target_compile_options(sim_${program}_${major} PRIVATE -Wno-deprecated-declarations)
+    set_target_properties(sim_${program}_${major} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/sim BUILD_RPATH ${FRAGSCOPE_SIM_DIR})
+    add_dependencies(sim_${program}_${major} sim_cuda)
+  endforeach()
+endforeach()

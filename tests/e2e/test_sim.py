@@ -1,0 +1,154 @@
+"""The simulated GPU's stand-ins from outside: programs linked against the simulated runtime, shared
+cards, exports."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+
+import pytest
+
+GIB = 2**30
+IMPORTS = pathlib.Path(__file__).resolve().parents[2] / "src/simcuda/imports"
+
+
+def majors(build):
+    return [m for m in (12, 13) if (build / f"tests/sim/sim_memory_{m}").exists()]
+
+
+@pytest.fixture(params=[12, 13])
+def major(request, build):
+    if request.param not in majors(build):
+        pytest.skip(f"built without CUDA {request.param} headers")
+    return request.param
+
+
+def start(build, major, program, *arguments, ledger=None, **keys):
+    """Starts a program on a simulated card of 1 GiB, or as `keys` say."""
+    keys = {"total_bytes": GIB, **keys}
+    environment = dict(os.environ, FRAGSCOPE_SIM=";".join(f"{k}={v}" for k, v in keys.items()))
+    environment.pop("FRAGSCOPE_SIM_LEDGER", None)
+    if ledger is not None:
+        environment["FRAGSCOPE_SIM_LEDGER"] = str(ledger)
+    command = [build / f"tests/sim/sim_{program}_{major}", *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def run(*arguments, **keys):
+    process = start(*arguments, **keys)
+    out, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    return out
+
+
+def test_memory(build, major):
+    run(build, major, "memory")
+
+
+@pytest.mark.parametrize("latency", [0, 1, 3])
+def test_streams_events_capture(build, major, latency):
+    run(build, major, "streams", latency, event_latency_queries=latency)
+
+
+def test_pools_and_virtual_memory(build, major):
+    run(build, major, "pools")
+
+
+def test_devices_and_look_ups(build, major):
+    run(build, major, "devices", devices=2)
+
+
+def test_a_forked_child_is_refused(build, major):
+    run(build, major, "tenant", "fork")
+
+
+def test_addresses_repeat_from_run_to_run(build, major):
+    first = run(build, major, "tenant", "addresses", 3)
+    assert first == run(build, major, "tenant", "addresses", 3)
+    assert "(nil)" in first  # the card runs full in this list
+    assert first != run(build, major, "tenant", "addresses", 4)
+
+
+def test_context_bytes_are_charged_once(build, major):
+    out = run(build, major, "tenant", "free", context_bytes=100 * 2**20)
+    assert out == f"{GIB - 100 * 2**20} {GIB}\n"
+
+
+def test_two_processes_share_a_card(build, major, tmp_path):
+    ledger = tmp_path / "ledger"
+    first = start(build, major, "tenant", "hold", 700, ledger=ledger)
+    assert first.stdout.readline() == "held\n"
+    second = start(build, major, "tenant", "hold", 400, ledger=ledger)
+    assert second.stdout.readline() == "cudaErrorMemoryAllocation\n"
+    second.communicate(timeout=60)
+    assert run(build, major, "tenant", "free", ledger=ledger) == f"{324 * 2**20} {GIB}\n"
+    first.send_signal(signal.SIGKILL)
+    first.wait(timeout=60)
+    third = start(build, major, "tenant", "hold", 1024, ledger=ledger)
+    assert third.stdout.readline() == "held\n"
+    third.communicate(timeout=60)
+    assert run(build, major, "tenant", "free", ledger=ledger) == f"{GIB} {GIB}\n"
+
+
+def test_without_a_configuration_there_is_no_device(build, major):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("FRAGSCOPE")}
+    command = [build / f"tests/sim/sim_tenant_{major}", "hold", "1"]
+    done = subprocess.run(command, env=environment, text=True, capture_output=True, input="",
+                          timeout=60)
+    assert done.stdout == "cudaErrorNoDevice\n"
+
+
+def test_a_bad_configuration_is_one_line(build, major):
+    process = start(build, major, "tenant", "hold", 1, colour="red")
+    out, errors = process.communicate(timeout=60)
+    assert out == "cudaErrorNoDevice\n"
+    assert errors == "fragscope: FRAGSCOPE_SIM: cannot use 'colour=red'\n"
+
+
+def test_books_list_every_memory_call(build, major, tmp_path):
+    books = tmp_path / "books.txt"
+    out = run(build, major, "tenant", "addresses", 3, books=books)
+    lines = [line.split() for line in books.read_text().splitlines()]
+    allocated = [line[3] for line in lines if line[2] == "cuMemAlloc_v2"]
+    assert allocated == ["0x0" if a == "(nil)" else a for a in out.split()]
+    assert {line[5] for line in lines} == {"0", "2"}
+    assert any(line[2] == "cuMemFree_v2" for line in lines)
+
+
+def exports(path):
+    listing = subprocess.run(["nm", "-D", "--defined-only", "--with-symbol-versions", path],
+                             capture_output=True, text=True, check=True).stdout
+    return {line.split()[-1] for line in listing.splitlines()}
+
+
+@pytest.mark.parametrize("names", sorted(IMPORTS.glob("*.txt")), ids=lambda p: p.stem)
+def test_every_import_of_the_wheels_is_exported(build, names):
+    library, number = re.fullmatch(r"torch-[\d.]+-(\w+?)(\d+)", names.stem).groups()
+    soname = f"lib{library}.so.{number}"
+    path = build / "lib/fragscope/sim" / soname
+    if not path.exists():
+        pytest.skip(f"built without CUDA {number} headers")
+    found = exports(path)
+    wanted = {f"{name}@@{soname}" for name in names.read_text().split()}
+    assert len(wanted) > 10
+    assert wanted - found == set()
+
+
+def test_stand_ins_export_their_api_and_need_only_libc(build):
+    prefixes = {"libcuda.so.1": r"cu[A-Z]|fragscope_sim_", "libnvidia-ml.so.1": "nvml",
+                "libcudart": "(__)?cuda", "libcublas.": "cublas", "libcublasLt.": "cublasLt"}
+    libraries = sorted((build / "lib/fragscope/sim").glob("lib*.so.*"))
+    assert len(libraries) >= 7
+    for path in libraries:
+        pattern = next(v for k, v in prefixes.items() if path.name.startswith(k))
+        # The version nodes themselves are absolute symbols.
+        strangers = [s for s in exports(path) if not re.match(pattern, s) and s != f"{path.name}@@{path.name}"
+                     and s != path.name]
+        assert strangers == []
+        dynamic = subprocess.run(["objdump", "-p", path], capture_output=True, text=True,
+                                 check=True).stdout
+        needed = set(re.findall(r"NEEDED\s+(\S+)", dynamic))
+        allowed = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0"}
+        assert {n for n in needed if not n.startswith("ld-linux")} <= allowed, path.name
