@@ -26,25 +26,31 @@ namespace {
 
 // Lives in a page that the kernel clears in a forked child: that is how the child knows that it has
 // no session, without a fork handler and without asking for its pid at every call.
+// Kernels that cannot (before Linux 4.14, gVisor) cost a getpid() per call instead.
 struct ForkPage {
   std::atomic<Session*> session;
   std::atomic<bool> given_up;
+  pid_t owner;  // 0: the kernel clears the page
 };
 
 constinit std::atomic<ForkPage*> g_page;
 
+// The page of this process; nullptr when there is none yet.
+ForkPage* current_page() {
+  ForkPage* const page = g_page.load(std::memory_order_acquire);
+  if (page == nullptr || page->owner == 0 || page->owner == getpid()) return page;
+  return nullptr;
+}
+
 ForkPage* fork_page() {
-  ForkPage* page = g_page.load(std::memory_order_acquire);
-  if (page != nullptr) return page;
+  if (ForkPage* const page = current_page()) return page;
+  ForkPage* page = g_page.load(std::memory_order_acquire);  // none, or the parent's
   constexpr size_t kBytes = 4096;
   void* const memory =
       mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
-  if (madvise(memory, kBytes, MADV_WIPEONFORK) != 0) {  // Linux before 4.14
-    munmap(memory, kBytes);
-    return nullptr;
-  }
   auto* const mine = static_cast<ForkPage*>(memory);  // zero bytes are a valid, empty ForkPage
+  if (madvise(memory, kBytes, MADV_WIPEONFORK) != 0) mine->owner = getpid();
   if (g_page.compare_exchange_strong(page, mine)) return mine;
   munmap(memory, kBytes);
   return page;
@@ -191,7 +197,7 @@ void report_coverage(Session& session) noexcept {
 }
 
 Session* current_session() noexcept {
-  ForkPage* const page = g_page.load(std::memory_order_acquire);
+  ForkPage* const page = current_page();
   return page != nullptr ? page->session.load(std::memory_order_acquire) : nullptr;
 }
 

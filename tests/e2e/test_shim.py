@@ -155,6 +155,16 @@ def test_forked_child_has_a_log_of_its_own(programs):
     assert all(e["tid"] == child.pid for e in child.events)
 
 
+@pytest.mark.parametrize("mode", ["quiet", "frees", "before", "exec"])
+def test_forks_on_kernels_that_clear_no_pages(programs, mode):
+    preload = [programs.directory / "libshim_no_wipe.so", programs.shim]
+    result = programs.run("shim_fork", mode, preload=preload)
+    assert (result.returncode, result.stderr) == (0, b"")
+    logs = sorted(programs.logs(), key=lambda log: log.monotonic_ns)
+    expected = {"quiet": [[111]], "frees": [[111], [333]], "before": [[333]], "exec": [[111], [222]]}
+    assert [allocs(log) for log in logs] == expected[mode]
+
+
 def test_only_the_child_uses_cuda(programs):
     (log,) = programs.run_both("shim_fork", "before")
     assert allocs(log) == [333]
@@ -189,6 +199,11 @@ def test_static_destructors_are_recorded(programs):
 def test_tls_destructors_are_recorded(programs):
     (log,) = programs.run_both("shim_exit", "thread")
     assert allocs(log) == [111, 333] and len(log.of("device_free")) == 2
+
+
+def test_a_small_stack_is_enough(programs):
+    (log,) = programs.run_both("shim_exit", "small")
+    assert allocs(log) == [555, 111]
 
 
 def test_quick_exit_keeps_events(programs):

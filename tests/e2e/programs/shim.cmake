@@ -39,6 +39,8 @@ shim_test_target(shim_plugin)
 target_link_libraries(shim_plugin PRIVATE shim_fake_runtime_12)
 add_library(shim_next_preload MODULE ${shim_src}/shim_next_preload.cpp)
 shim_test_target(shim_next_preload)
+add_library(shim_no_wipe MODULE ${shim_src}/shim_no_wipe.cpp)
+shim_test_target(shim_no_wipe)
 add_library(shim_module MODULE ${shim_src}/shim_module.cpp)
 shim_test_target(shim_module)
 

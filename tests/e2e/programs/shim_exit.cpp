@@ -3,6 +3,8 @@
 //   quick    _exit in the middle
 //   kill     prints the number of finished rounds, for ever, until it is killed
 //   thread   a thread's TLS destructor frees
+//   small    the first call comes from a thread with a stack of 64 KiB
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -28,10 +30,26 @@ Owner& thread_owner() {
   return owner;
 }
 
+void* allocate_once(void*) {
+  void* block = nullptr;
+  cudaMalloc(&block, 555);
+  return nullptr;
+}
+
+void run_on_small_stack() {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 64 * 1024);
+  pthread_t thread{};
+  pthread_create(&thread, &attributes, allocate_once, nullptr);
+  pthread_join(thread, nullptr);
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
   const char* const mode = arguments[1];
+  if (std::strcmp(mode, "small") == 0) run_on_small_stack();
   cudaMalloc(&g_owner.block, 111);
   if (std::strcmp(mode, "static") == 0) {
     std::atexit([] {
