@@ -3,9 +3,7 @@
 Every program runs with and without the library: what it prints and how it ends must be equal.
 """
 
-import errno
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -14,56 +12,7 @@ import sys
 import pytest
 
 import fslog
-
-
-class Programs:
-    def __init__(self, build, out):
-        self.directory = build / "tests/shim"
-        self.shim = build / "lib/libfragscope.so"
-        self.out = out
-
-    def environment(self, preload=(), **extra):
-        env = {k: v for k, v in os.environ.items() if not k.startswith("FRAGSCOPE_")}
-        env.update({"FRAGSCOPE_OUT": str(self.out), **extra})
-        if preload:
-            env["LD_PRELOAD"] = ":".join(str(p) for p in preload)
-        return env
-
-    def run(self, name, *arguments, preload=None, **extra):
-        preload = [self.shim] if preload is None else preload
-        command = [str(self.directory / name), *map(str, arguments)]
-        return subprocess.run(
-            command, env=self.environment(preload, **extra), capture_output=True, timeout=120
-        )
-
-    def run_both(self, name, *arguments, **extra):
-        """Runs it without and with the shim, checks that nothing differs; the logs."""
-        plain = self.run(name, *arguments, preload=())
-        assert not list(self.out.rglob("*"))
-        shimmed = self.run(name, *arguments, **extra)
-        assert shimmed.stdout == plain.stdout
-        assert shimmed.stderr == plain.stderr
-        assert shimmed.returncode == plain.returncode
-        return self.logs()
-
-    def logs(self):
-        assert not list(self.out.rglob("*.new"))
-        return fslog.logs_in(self.out)
-
-
-@pytest.fixture
-def programs(build, tmp_path):
-    if not (build / "tests/shim/shim_basic").exists():
-        pytest.fail("the programs of the shim's tests are not built")
-    return Programs(build, tmp_path / "run.fsr")
-
-
-def summary(log):
-    return [(e["kind"], e["size"] if e["size"] != fslog.UNKNOWN else None) for e in log.events]
-
-
-def allocs(log):
-    return [e["size"] for e in log.of("device_alloc")]
+from shim_programs import allocs, programs, summary  # noqa: F401  (fixture)
 
 
 # --- single calls
@@ -319,109 +268,3 @@ def test_a_module_may_bring_another_libstdcxx(programs, tmp_path):
     assert raising and all(" to " in l and "libgcc_s" in l.split(" to ")[1] for l in raising)
     (log,) = programs.logs()
     assert log.properties["stacks"] == "native"  # libunwind was there all the time
-
-
-# --- storage
-
-
-def test_disabled_records_nothing(programs):
-    assert programs.run_both("shim_basic", FRAGSCOPE_DISABLE="1") == []
-    assert not programs.out.exists()
-
-
-def test_unwritable_directory_is_silent(programs, tmp_path):
-    blocker = tmp_path / "file"
-    blocker.write_text("")
-    plain = programs.run("shim_basic", preload=())
-    shimmed = programs.run("shim_basic", FRAGSCOPE_OUT=str(blocker / "run.fsr"))
-    assert (shimmed.stdout, shimmed.stderr, shimmed.returncode) == (plain.stdout, b"", 3)
-
-
-def test_log_directory_wins_and_fallback_is_used(programs, tmp_path):
-    logs, fallback = tmp_path / "logs", tmp_path / "fallback"
-    fallback.mkdir()
-    environment = dict(FRAGSCOPE_LOG_DIR=str(logs), FRAGSCOPE_LOG_FALLBACK_DIR=str(fallback))
-    programs.run("shim_basic", **environment)
-    assert len(fslog.logs_in(fallback)) == 1
-    logs.mkdir()
-    programs.run("shim_basic", **environment)
-    assert len(fslog.logs_in(logs)) == 1 and len(fslog.logs_in(fallback)) == 1
-    assert not programs.out.exists()
-
-
-def test_default_directory_is_private(programs, tmp_path):
-    env = programs.environment([programs.shim])
-    del env["FRAGSCOPE_OUT"]
-    os.umask(0)
-    try:
-        subprocess.run([str(programs.directory / "shim_basic")], cwd=tmp_path, env=env)
-    finally:
-        os.umask(0o022)
-    (directory,) = tmp_path.glob("fragscope-shim_basic-*.fsr")
-    (log,) = directory.iterdir()
-    assert directory.stat().st_mode & 0o777 == 0o700 and log.stat().st_mode & 0o777 == 0o600
-
-
-def limited(kind, amount, program, *arguments):
-    return ["bash", "-c", f'ulimit -{kind} {amount}; exec "$@"', "-", str(program), *arguments]
-
-
-def test_small_address_space_gets_a_smaller_log(programs):
-    command = limited("v", 300000, programs.directory / "shim_basic")
-    env = programs.environment([programs.shim])
-    result = subprocess.run(command, env=env, capture_output=True)
-    assert result.returncode == 3 and result.stderr == b""
-    (log,) = programs.logs()
-    assert len(log.events) == 16 and int(log.properties["log.capacity_bytes"]) < 2**28
-
-
-def test_file_size_limit_stops_the_log_but_not_the_program(programs):
-    command = limited("f", 4096, programs.directory / "shim_threads", "4", "20000")
-    env = programs.environment([programs.shim])
-    result = subprocess.run(command, env=env, capture_output=True)
-    assert (result.returncode, result.stdout) == (0, b"done\n")
-    (log,) = programs.logs()
-    assert log.dropped > 0 and len(log.events) + log.dropped == 160000
-
-
-def test_full_log_drops_and_counts(programs):
-    (log,) = programs.run_both("shim_threads", 4, 20000, FRAGSCOPE_LOG_BYTES=str(4 * 2**20))
-    assert log.dropped > 0 and len(log.events) + log.dropped == 160000
-    assert log.torn == 0
-
-
-def test_growth_never_touches_files_of_the_host(programs, tmp_path):
-    mine = tmp_path / "mine"
-    (log,) = programs.run_both("shim_descriptors", mine)
-    assert mine.stat().st_size == 0
-    assert log.grow_errno == errno.EBADF and log.dropped > 0
-
-
-# --- stacks
-
-
-def test_stacks_name_the_program(programs):
-    (log,) = programs.run_both("shim_basic")
-    first = log.events[1]
-    frames = log.stacks[first["stack"]]
-    modules = [(m.split(" ", 2)[0].split("-"), m.split(" ", 2)[2]) for m in log.modules]
-
-    def module_of(address):
-        for (start, end), path in modules:
-            if int(start, 16) <= address < int(end, 16):
-                return pathlib.Path(path).name
-        return None
-
-    assert module_of(frames[0] - 1) == "shim_basic"
-    assert "libfragscope.so" not in [module_of(f - 1) for f in frames]
-    assert len({e["stack"] for e in log.events}) == len(log.events)
-
-
-def test_stacks_can_be_switched_off_and_cut(programs):
-    (log,) = programs.run_both("shim_basic", FRAGSCOPE_STACKS="none")
-    assert not log.stacks and log.properties["stacks"] == "none"
-    assert all(e["stack"] == 0 for e in log.events)
-    shutil.rmtree(programs.out)
-    (log,) = programs.run_both("shim_basic", FRAGSCOPE_STACK_DEPTH="1")
-    assert all(len(s) == 1 for s in log.stacks.values())
-    assert all(e["flags"] & 1 for e in log.events)  # truncated

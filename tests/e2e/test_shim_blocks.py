@@ -1,7 +1,7 @@
 """The block plane of libfragscope.so: torch's reports, the adaptor, fragscope_api.h."""
 
 import fslog
-from test_shim import programs  # noqa: F401  (fixture)
+from shim_programs import programs  # noqa: F401  (fixture)
 
 ADAPTOR, REPORT, API = 1 << 1, 1 << 2, 1 << 3
 UNKNOWN = fslog.UNKNOWN

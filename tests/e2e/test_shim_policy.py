@@ -1,7 +1,7 @@
 """FRAGSCOPE_ENFORCE=shim in front of programs/shim_policy.cpp and the stand-ins of CUDA (1 GiB)."""
 
 import fslog
-from test_shim import programs  # noqa: F401  (fixture)
+from shim_programs import programs  # noqa: F401  (fixture)
 
 MIB = 2**20
 SERVED = 1 << 5
