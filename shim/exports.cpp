@@ -134,6 +134,9 @@ Function real_of_caller(HookId id, const void* caller) {
   }                                                                                             \
   template <int kSlot>                                                                          \
   int slot_##symbol params {                                                                    \
+    if constexpr (HookId::symbol == HookId::cuMemAddressReserve) {                              \
+      look_for_torch(__builtin_extract_return_addr(__builtin_return_address(0)));               \
+    }                                                                                           \
     return hooked_##symbol(reinterpret_cast<int(*) params>(real_in_slot(HookId::symbol, kSlot)) \
                                FS_MORE args);                                                   \
   }
