@@ -77,11 +77,6 @@ uint32_t CachingAllocator::ensure_private(PoolId id) {
   pool.uses = 0;
   pool.segments = 0;
   pool.traits = {};
-  std::vector<PrivatePoolBytes>& bytes = stats_.private_pools;
-  const auto same = [id](const PrivatePoolBytes& entry) { return entry.id == id; };
-  const auto at = std::find_if(bytes.begin(), bytes.end(), same);
-  pool.stats = static_cast<size_t>(at - bytes.begin());
-  if (at == bytes.end()) bytes.push_back({id, {}});
   return index;
 }
 
@@ -152,8 +147,17 @@ void CachingAllocator::count_reserved(uint32_t pool, uint64_t grown, uint64_t sh
     if (shrunk != 0) stat.fall(pools_[pool].kind, shrunk);
   };
   count(stats_.reserved_bytes);
-  if (pools_[pool].owner == kNone) return;
-  count(stats_.private_pools[private_pools_[pools_[pool].owner].stats].reserved_bytes);
+  if (pools_[pool].owner != kNone) {
+    count(private_pool_bytes(private_pools_[pools_[pool].owner].id));
+  }
+}
+
+// The books of a private pool begin with its first segment and outlive it.
+PoolStat& CachingAllocator::private_pool_bytes(PoolId id) {
+  for (PrivatePoolBytes& pool : stats_.private_pools) {
+    if (pool.id == id) return pool.reserved_bytes;
+  }
+  return stats_.private_pools.emplace_back(PrivatePoolBytes{id, {}}).reserved_bytes;
 }
 
 bool CachingAllocator::set_memory_fraction(double fraction) {

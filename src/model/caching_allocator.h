@@ -164,7 +164,6 @@ class CachingAllocator {
     uint64_t segments = 0;  // segments and mapped pieces it holds
     uint32_t small = kNone;
     uint32_t large = kNone;
-    size_t stats = 0;  // entry of stats_.private_pools
     PoolTraits traits;
   };
   struct Range {  // an expandable segment
@@ -272,6 +271,7 @@ class CachingAllocator {
   bool scope_blocks() const;
   uint64_t private_free_bytes() const;
   void count_reserved(uint32_t pool, uint64_t grown, uint64_t shrunk);
+  PoolStat& private_pool_bytes(PoolId id);
 
   const BlockPool& pool_of(const Block& block) const { return pools_[arenas_[block.arena].pool]; }
   BlockPool& pool_of(const Block& block) { return pools_[arenas_[block.arena].pool]; }

@@ -1,0 +1,192 @@
+// The oracle of one torch release: runs command lists on the real allocator (`run`), or compares it
+// with the model on random lists (`fuzz`). Started by tests/oracle/run and tests/oracle/fuzz, which
+// set PYTORCH_CUDA_ALLOC_CONF and the library paths.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#include "model/command_json.h"
+#include "model/command_runner.h"
+#include "tests/oracle/compare.h"
+#include "tests/oracle/library_target.h"
+#include "tests/support/random_commands.h"
+
+using namespace fragscope;
+using namespace fragscope::model;
+
+namespace {
+
+const VersionProfile& profile() { return version_profile(ORACLE_TORCH); }
+
+std::string environment_settings() {
+  const char* text = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
+  return text == nullptr ? "" : text;
+}
+
+// Before the first CUDA call of the process.
+void set_device_memory(uint64_t bytes, int devices) {
+  const std::string text = "devices=" + std::to_string(devices) +
+                           ";total_bytes=" + std::to_string(bytes) + ";context_bytes=0";
+  setenv("FRAGSCOPE_SIM", text.c_str(), 1);
+}
+
+int run_file(const std::string& path, uint64_t memory) {
+  std::ostringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+  } else {
+    std::ifstream file(path);
+    if (!file) {
+      std::cerr << "oracle: cannot read " << path << "\n";
+      return 3;
+    }
+    text << file.rdbuf();
+  }
+  const auto list = parse_commands(text.str(), path);
+  if (!list) {
+    std::cerr << "oracle: " << list.error().text << "\n";
+    return 3;
+  }
+  if (memory == 0) memory = list.value().capacity.value_or(kDefaultDeviceMemory);
+  set_device_memory(memory, list.value().devices);
+  const auto target = oracle::make_library_target(list.value().devices);
+  const ListResult result = run_commands(list.value(), *target);
+  const oracle::MappedLibrary library = oracle::mapped_library();
+  std::cout << list_result_json(result, profile(),
+                                {{"torch", ORACLE_TORCH},
+                                 {"allocator", "libc10_cuda"},
+                                 {"library", library.path},
+                                 {"build_id", library.build_id}});
+  return 0;
+}
+
+// The difference between both on one list, computed in a process of its own.
+std::string compare_here(const std::vector<std::string>& lines, uint64_t memory) {
+  const auto list = parse_commands(test::join_lines(lines), "list");
+  if (!list) return "bad list: " + list.error().text;
+  const auto config = parse_config(environment_settings(), profile());
+  if (!config) return "bad settings: " + config.error().text;
+  set_device_memory(memory, list.value().devices);
+  const auto library = oracle::make_library_target(list.value().devices);
+  const ListResult theirs = run_commands(list.value(), *library);
+  const auto model = make_model_target(list.value(), config.value(), profile(), memory);
+  return oracle::first_difference(run_commands(list.value(), *model), theirs, profile());
+}
+
+std::string compare(const std::vector<std::string>& lines, uint64_t memory) {
+  int ends[2];
+  if (pipe(ends) != 0) return "pipe failed";
+  const pid_t child = fork();
+  if (child == 0) {
+    close(ends[0]);
+    const std::string difference = compare_here(lines, memory);
+    size_t done = 0;
+    while (done < difference.size()) {
+      const ssize_t n = write(ends[1], difference.data() + done, difference.size() - done);
+      if (n <= 0) break;
+      done += static_cast<size_t>(n);
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (status != 0) text += "the process ended with status " + std::to_string(status);
+  return text;
+}
+
+struct FuzzOptions {
+  uint64_t seed = 1;
+  uint64_t lists = 100;
+  uint64_t commands = 300;
+  bool scopes = false;
+  bool fractions = false;
+  bool events = true;
+  uint64_t memory = 0;
+  std::string keep;  // directory for failing lists
+  std::vector<std::string> settings;
+};
+
+int fuzz(const FuzzOptions& options) {
+  uint64_t failures = 0;
+  for (uint64_t i = 0; i < options.lists; ++i) {
+    const uint64_t seed = options.seed + i;
+    test::ListShape shape;
+    shape.commands = options.commands;
+    shape.scopes = options.scopes;
+    shape.scope_streams = profile().scope_by_stream;
+    shape.fractions = options.fractions;
+    shape.events = options.events;
+    shape.settings = options.settings;
+    uint64_t memory = options.memory;
+    if (memory == 0) memory = (seed % 3 == 0 ? 8192 : seed % 3 == 1 ? 700 : 2000) * kMiB;
+    const auto lines = test::ListMaker(seed, shape).make();
+    if (compare(lines, memory).empty()) continue;
+    ++failures;
+    const auto small =
+        test::shrink_lines(lines, [&](const auto& some) { return !compare(some, memory).empty(); });
+    std::cout << "seed " << seed << ", torch " << ORACLE_TORCH << ", settings '"
+              << environment_settings() << "', memory " << memory << "\n"
+              << compare(small, memory) << test::join_lines(small) << std::flush;
+    if (!options.keep.empty()) {
+      std::ofstream(options.keep + "/torch" + ORACLE_TORCH + "-" + std::to_string(seed) + ".txt")
+          << "# torch " << ORACLE_TORCH << ", settings " << environment_settings() << "\n"
+          << "capacity " << memory << "\n"
+          << test::join_lines(small);
+    }
+    if (failures >= 3) break;
+  }
+  std::cout << "torch " << ORACLE_TORCH << " '" << environment_settings() << "': " << options.lists
+            << " lists, " << options.lists * options.commands << " commands, " << failures
+            << " differences\n";
+  return failures == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  FuzzOptions options;
+  std::string file;
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto number = [&] { return i + 1 < argc ? std::strtoull(argv[++i], nullptr, 10) : 0; };
+    if (word == "--seed") {
+      options.seed = number();
+    } else if (word == "--lists") {
+      options.lists = number();
+    } else if (word == "--commands") {
+      options.commands = number();
+    } else if (word == "--memory") {
+      options.memory = number();
+    } else if (word == "--scopes") {
+      options.scopes = true;
+    } else if (word == "--fractions") {
+      options.fractions = true;
+    } else if (word == "--no-events") {
+      options.events = false;
+    } else if (word == "--keep" && i + 1 < argc) {
+      options.keep = argv[++i];
+    } else if (word == "--switch" && i + 1 < argc) {
+      options.settings.push_back(argv[++i]);
+    } else {
+      file = word;
+    }
+  }
+  if (mode == "run" && !file.empty()) return run_file(file, options.memory);
+  if (mode == "fuzz") return fuzz(options);
+  std::cerr << "usage: oracle run FILE [--memory BYTES] | oracle fuzz [--seed N] [--lists N] …\n";
+  return 2;
+}

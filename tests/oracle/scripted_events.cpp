@@ -1,0 +1,88 @@
+#include "tests/oracle/scripted_events.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace {
+
+struct Work {
+  uint64_t submitted = 0;
+  uint64_t completed = 0;
+};
+
+struct Event {
+  Work* work = nullptr;  // of the stream it was recorded on last
+  uint64_t position = 0;
+};
+
+Work& work_of(int device, const void* stream) {
+  static std::map<std::pair<int, const void*>, Work> all;
+  return all[{device, stream}];
+}
+
+int current_device() {
+  int device = 0;
+  cudaGetDevice(&device);
+  return device;
+}
+
+}  // namespace
+
+namespace fragscope::oracle {
+
+void submit_work(int device, uint64_t stream) {
+  ++work_of(device, stream_handle(stream)).submitted;
+}
+
+void complete_work(int device, uint64_t stream) {
+  Work& work = work_of(device, stream_handle(stream));
+  work.completed = work.submitted;
+}
+
+}  // namespace fragscope::oracle
+
+#define FRAGSCOPE_OVERRIDE extern "C" __attribute__((visibility("default")))
+
+FRAGSCOPE_OVERRIDE cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t* event,
+                                                                  unsigned int) {
+  *event = reinterpret_cast<cudaEvent_t>(new Event);
+  return cudaSuccess;
+}
+
+FRAGSCOPE_OVERRIDE cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event) {
+  delete reinterpret_cast<Event*>(event);
+  return cudaSuccess;
+}
+
+FRAGSCOPE_OVERRIDE cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  Work& work = work_of(current_device(), stream);
+  *reinterpret_cast<Event*>(event) = {&work, work.submitted};
+  return cudaSuccess;
+}
+
+FRAGSCOPE_OVERRIDE cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
+  const Event& e = *reinterpret_cast<Event*>(event);
+  const bool done = e.work == nullptr || e.work->completed >= e.position;
+  return done ? cudaSuccess : cudaErrorNotReady;
+}
+
+FRAGSCOPE_OVERRIDE cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event) {
+  const Event& e = *reinterpret_cast<Event*>(event);
+  if (e.work != nullptr) e.work->completed = std::max(e.work->completed, e.position);
+  return cudaSuccess;
+}
+
+FRAGSCOPE_OVERRIDE cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t stream) {
+  Work& work = work_of(current_device(), stream);
+  work.completed = work.submitted;
+  return cudaSuccess;
+}
+
+FRAGSCOPE_OVERRIDE cudaError_t CUDARTAPI
+cudaStreamIsCapturing(cudaStream_t, enum cudaStreamCaptureStatus* status) {
+  *status = cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
