@@ -73,19 +73,23 @@ uint32_t CachingAllocator::ensure_private(PoolId id) {
   pools_[pool.small].calls = pools_[pool.large].calls = 0;
   pool.id = id;
   pool.alive = true;
-  pool.freeable = false;
   pool.uses = 0;
   pool.segments = 0;
   pool.traits = {};
   return index;
 }
 
+uint32_t CachingAllocator::add_user(PoolId id) {
+  const uint32_t index = ensure_private(id);
+  ++private_pools_[index].uses;
+  std::erase(freeable_, index);
+  return index;
+}
+
 bool CachingAllocator::begin_pool(PoolId id, std::optional<uint64_t> stream) {
   const auto same = [id](const Scope& scope) { return scope.pool == id; };
   if (!profile_.scope_by_stream && std::any_of(scopes_.begin(), scopes_.end(), same)) return false;
-  PrivatePool& pool = private_pools_[ensure_private(id)];
-  pool.freeable = false;
-  ++pool.uses;
+  add_user(id);
   scopes_.push_back({id, stream});
   return true;
 }
@@ -102,15 +106,15 @@ bool CachingAllocator::release_pool(PoolId id) {
   const uint32_t index = find_private(id);
   if (index == kNone || private_pools_[index].uses == 0) return false;
   PrivatePool& pool = private_pools_[index];
-  if (--pool.uses == 0) pool.freeable = true;
+  if (--pool.uses == 0) {
+    freeable_.push_back(index);
+    while (freeable_.size() * 2 > (1ull << freeable_bits_)) ++freeable_bits_;
+  }
   return true;
 }
 
 void CachingAllocator::create_pool(PoolId id, PoolTraits traits) {
-  PrivatePool& pool = private_pools_[ensure_private(id)];
-  pool.freeable = false;
-  ++pool.uses;
-  pool.traits = traits;
+  private_pools_[add_user(id)].traits = traits;
 }
 
 // A request to a default pool that found no memory may be served from a `use_on_oom` pool.

@@ -105,21 +105,36 @@ void CachingAllocator::release_cached(PoolId id) {
     release_pool_blocks(kLargePool);
     release_pool_blocks(kSmallPool);
   }
-  for (size_t i = 0; i < private_pools_.size(); ++i) {
-    PrivatePool& pool = private_pools_[i];
-    if (!pool.alive || !pool.freeable) continue;
+  for (const uint32_t index : freeable_in_order()) {
+    PrivatePool& pool = private_pools_[index];
     if (!id.is_default()) {
       if (pool.id != id) continue;
-      synchronize_events(static_cast<uint32_t>(i));
+      synchronize_events(index);
     }
-    release_private(pool);
+    release_private(index);
   }
 }
 
-void CachingAllocator::release_private(PrivatePool& pool) {
+// Freeable pools stand in a hash map (ska::flat_hash_map); a flush walks it slot by slot.
+std::vector<uint32_t> CachingAllocator::freeable_in_order() const {
+  std::vector<uint32_t> order = freeable_;
+  const int shift = 64 - freeable_bits_;
+  const auto slot = [&](uint32_t index) {
+    const PoolId id = private_pools_[index].id;
+    return (0x9e37'79b9'7f4a'7c15ull * (id.first != 0 ? id.first : id.second)) >> shift;
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return slot(a) < slot(b); });
+  return order;
+}
+
+void CachingAllocator::release_private(uint32_t index) {
+  PrivatePool& pool = private_pools_[index];
   release_pool_blocks(pool.small);
   release_pool_blocks(pool.large);
-  if (pool.segments == 0) pool.alive = false;
+  if (pool.segments != 0) return;
+  pool.alive = false;
+  std::erase(freeable_, index);
 }
 
 void CachingAllocator::release_pool_blocks(uint32_t pool) {

@@ -159,7 +159,6 @@ class CachingAllocator {
   struct PrivatePool {
     PoolId id;
     bool alive = false;
-    bool freeable = false;
     int64_t uses = 0;
     uint64_t segments = 0;  // segments and mapped pieces it holds
     uint32_t small = kNone;
@@ -232,7 +231,8 @@ class CachingAllocator {
   Release release_oversize(const Request& request);
   void release_cached(PoolId id);
   void release_pool_blocks(uint32_t pool);
-  void release_private(PrivatePool& pool);
+  void release_private(uint32_t index);
+  std::vector<uint32_t> freeable_in_order() const;
   void release_segment(BlockIndex index);
 
   // Expandable segments (allocator_expandable.cpp)
@@ -267,6 +267,7 @@ class CachingAllocator {
   uint32_t pool_for(uint64_t rounded, uint64_t stream) const;
   uint32_t find_private(PoolId id) const;
   uint32_t ensure_private(PoolId id);
+  uint32_t add_user(PoolId id);
   BlockIndex take_fallback(Request& request);
   bool scope_blocks() const;
   uint64_t private_free_bytes() const;
@@ -298,6 +299,8 @@ class CachingAllocator {
   std::vector<BlockPool> pools_;
   std::vector<Arena> arenas_;
   std::vector<PrivatePool> private_pools_;
+  std::vector<uint32_t> freeable_;  // private pools without users, oldest first
+  int freeable_bits_ = 2;           // log2 of the slots of PyTorch's map of them
   std::vector<Range> ranges_;
   std::vector<Scope> scopes_;  // oldest first
   std::vector<StreamWork> stream_work_;
