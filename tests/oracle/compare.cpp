@@ -45,9 +45,19 @@ void forget_order(model::PoolStat& stat) {
   }
 }
 
+// A misuse of pools and scopes is an error in both; its text is an assertion's source line.
+bool is_misuse_text(model::CommandKind kind) {
+  return kind == model::CommandKind::kBeginPool || kind == model::CommandKind::kEndPool ||
+         kind == model::CommandKind::kCreatePool || kind == model::CommandKind::kReleasePool ||
+         kind == model::CommandKind::kEmptyCache;
+}
+
 ListResult normal_form(ListResult result) {
   bool unordered = false;
-  for (model::CommandResult& r : result.results) unordered |= sort_completions(r.trace);
+  for (model::CommandResult& r : result.results) {
+    unordered |= sort_completions(r.trace);
+    if (r.outcome == "error" && is_misuse_text(r.command.kind)) r.message.clear();
+  }
   sort_private_pools(result);
   for (model::DeviceResult& device : result.devices) {
     if (!unordered) break;
