@@ -198,6 +198,10 @@ uint64_t LogReader::end_of_records(const LogState& state, bool process_alive) {
 
 // Two looks: a record's fields are copied after its commit word was seen, so they are at least as
 // new as the word. The fence pairs with the writer's release store of the word.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan"  // TSan does not see what pread() copies, nor needs to
+#endif
 Status LogReader::copy_batch(uint64_t index, uint64_t count) {
   const uint64_t offset = kHeaderBytes + index * kSlotBytes;
   const size_t bytes = static_cast<size_t>(count * kSlotBytes);
@@ -206,6 +210,9 @@ Status LogReader::copy_batch(uint64_t index, uint64_t count) {
   std::atomic_thread_fence(std::memory_order_acquire);
   return pread_zero_filled(region_.fd(), offset, {slots_.data(), bytes}, path_);
 }
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
 // Slots that a collector has given back meanwhile may hold half of a newer record.
 Status LogReader::check_not_drained() {
