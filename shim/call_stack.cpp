@@ -29,6 +29,15 @@ constinit std::atomic<Backtrace> g_backtrace;
 constinit std::atomic<FlushCache> g_flush;
 constinit std::atomic<void*> g_space;
 
+constinit std::atomic<uintptr_t> g_helper_start{0};
+constinit std::atomic<uintptr_t> g_helper_end{0};
+
+bool is_left_out(uint64_t frame) {
+  return is_ours(reinterpret_cast<const void*>(frame)) ||
+         (frame >= g_helper_start.load(std::memory_order_relaxed) &&
+          frame < g_helper_end.load(std::memory_order_relaxed));
+}
+
 template <typename T>
 T function_in(const LoadedObject& object, const char* name) {
   return reinterpret_cast<T>(find_symbol(object, name));
@@ -76,12 +85,15 @@ void capture_stack(CallStack& out, size_t depth) noexcept {
   if (got <= 0) return;
   const auto total = static_cast<size_t>(got);
   out.first = 0;
-  while (out.first < total && is_ours(reinterpret_cast<const void*>(out.frames[out.first]))) {
-    ++out.first;
-  }
+  while (out.first < total && is_left_out(out.frames[out.first])) ++out.first;
   out.count = total - out.first;
   out.truncated = out.count > depth || total == room;
   if (out.count > depth) out.count = depth;
+}
+
+void leave_out_frames(uintptr_t start, uintptr_t end) noexcept {
+  g_helper_start.store(start, std::memory_order_relaxed);
+  g_helper_end.store(end, std::memory_order_relaxed);
 }
 
 void flush_unwinder() noexcept {

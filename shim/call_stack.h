@@ -24,6 +24,9 @@ struct CallStack {
 // At most `depth` frames of the host above the hook. Takes no lock of ours, allocates nothing.
 void capture_stack(CallStack& out, size_t depth) noexcept;
 
+// Addresses of a helper (the torch adaptor) whose frames are left out like the shim's own.
+void leave_out_frames(uintptr_t start, uintptr_t end) noexcept;
+
 // After something was unloaded: forget what was learnt about its addresses.
 void flush_unwinder() noexcept;
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "shim/call_stack.h"
 #include "shim/elf_lookup.h"
 #include "shim/export.h"
 #include "shim/recorder.h"
@@ -148,10 +149,12 @@ bool start_adaptor() {
     static_cast<void>(dlerror());  // ours, not the host's
     return false;
   }
-  const auto start = reinterpret_cast<decltype(&fragscope_torch_adaptor_start)>(find_symbol(
-      object_of(dlsym(handle, "fragscope_torch_adaptor_start")), "fragscope_torch_adaptor_start"));
+  const auto start = reinterpret_cast<decltype(&fragscope_torch_adaptor_start)>(
+      dlsym(handle, "fragscope_torch_adaptor_start"));
   const fragscope_torch_adaptor* const self = start != nullptr ? start(&kHost) : nullptr;
   if (self == nullptr || self->version != FRAGSCOPE_TORCH_ADAPTOR_VERSION) return false;
+  const LoadedObject adaptor = object_of(reinterpret_cast<const void*>(start));
+  leave_out_frames(adaptor.start, adaptor.end);
   g_torch_version.store(self->torch_version, std::memory_order_release);
   return true;
 }

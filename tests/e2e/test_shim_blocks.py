@@ -49,6 +49,22 @@ def test_adaptor_and_reports_make_one_event_per_block(programs):
     ]
 
 
+def test_stacks_of_blocks_leave_out_the_recorder(programs):
+    environment = {"FRAGSCOPE_TORCH_ADAPTOR_DIR": str(programs.directory)}
+    programs.run("shim_torch", programs.directory / "libc10_cuda.so", **environment)
+    (log,) = programs.logs()
+    innermost = {log.stacks[e["stack"]][0] - 1 for e in log.events}
+    modules = [line.split(" ", 2) for line in log.modules]
+    names = {
+        path.rsplit("/", 1)[-1]
+        for place, _, path in modules
+        for frame in innermost
+        if int(place.split("-")[0], 16) <= frame < int(place.split("-")[1], 16)
+    }
+    assert "libc10_cuda.so" in names
+    assert not names & {"0123456789abcdef.so", "libfragscope.so"}
+
+
 def test_first_cudamalloc_of_the_allocator_opens_the_adaptor(programs):
     environment = {"FRAGSCOPE_TORCH_ADAPTOR_DIR": str(programs.directory)}
     library = programs.directory / "libc10_cuda.so"
