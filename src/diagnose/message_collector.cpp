@@ -208,6 +208,8 @@ void MessageCollector::store(Field field, const Quantity& value) {
   }
   auto& slot = current_->figures[static_cast<size_t>(field)];
   if (!slot) slot = value;
+  // The async backend's limit is what a memory fraction allows.
+  if (field == Field::kLimit && current_->family == Family::kAsync) store(Field::kAllowed, value);
 }
 
 void MessageCollector::read_special(const Phrase& phrase, const Place& place) {

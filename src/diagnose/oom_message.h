@@ -69,7 +69,8 @@ enum class Hint : uint8_t {
   kSmallerBatch,  // less data cures it
   kLmdb,          // memory-mapped data files
   kCaptureGraphs,
-  kShmNamed,  // shared memory is named
+  kContextCreation,  // the failing call creates a CUDA context
+  kShmNamed,         // shared memory is named
   kCount,
 };
 using Hints = std::bitset<static_cast<size_t>(Hint::kCount)>;

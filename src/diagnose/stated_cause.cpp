@@ -194,6 +194,10 @@ void apply_hints(const OomFacts& f, Explanation& out) {
              f.family != Family::kCupy && f.family < Family::kAllocatorAssert) {
     restate(out, V::kOtherProcess, Confidence::kLow,
             "The text around it speaks of several processes on the card.");
+  } else if (f.has(Hint::kContextCreation) && f.family == Family::kBareCuda) {
+    restate(out, V::kOtherProcess, Confidence::kLow,
+            "The failing call creates a CUDA context, before this process has anything else on the "
+            "card: something else fills it.");
   } else if (f.has(Hint::kSmallerBatch) && is_bare(f.family)) {
     restate(out, V::kTrueExhaustion, Confidence::kLow,
             "A smaller batch is said to help, so it is the amount of data.");

@@ -130,7 +130,11 @@ Message async(Random& random) {
   b.text("\nDevice limit            : ").size(Field::kTotal);
   b.text("\nFree (according to CUDA): ").size(Field::kFree);
   b.text("\nPyTorch limit (set by user-supplied memory fraction)\n                        : ");
-  return b.size(Field::kLimit).text("\n").take();
+  b.size(Field::kLimit).text("\n");
+  Message message = b.take();
+  message.bytes[static_cast<size_t>(Field::kAllowed)] =
+      message.bytes[static_cast<size_t>(Field::kLimit)];
+  return message;
 }
 
 Message generate(Random& random) {

@@ -147,6 +147,7 @@ TEST_CASE("L: the async backend, on one line or on six") {
       CHECK(f.device_index == 3U);
       CHECK(f.limit_is_sentinel == (limit.size() > 10));
       CHECK(f[Field::kLimit].has_value() != f.limit_is_sentinel);
+      CHECK(bytes(f, Field::kAllowed) == bytes(f, Field::kLimit));
     }
   }
 }
@@ -240,6 +241,11 @@ TEST_CASE("stated causes are told apart") {
       Family::kShmHandles);
   check_family("OSError: [Errno 28] No space left on device", Family::kNoSpace);
   check_family("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes.",
+               Family::kHostRam);
+  check_family("numpy.core._exceptions.MemoryError: Unable to allocate 3.00 GiB for an array",
+               Family::kHostRam);
+  check_family("OSError: [Errno 12] Cannot allocate memory", Family::kHostRam);
+  check_family("OSError: [WinError 1455] The paging file is too small for this operation",
                Family::kHostRam);
   check_family("[HAMi-core ERROR (pid:7 thread=1 allocator.c:53)]: Device 1 OOM 99 / 1234567890",
                Family::kHami);

@@ -293,6 +293,8 @@ TEST_CASE("bare CUDA errors are decided by their circumstances") {
   CHECK(explain_text(bare).confidence == Confidence::kLow);
   CHECK(explain_text(bare, "in pin memory thread for device 0").verdict == Verdict::kHostPinned);
   CHECK(explain_text(bare, "a zombie process holds the card").verdict == Verdict::kOtherProcess);
+  CHECK(explain_text("failed call to cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY").verdict ==
+        Verdict::kOtherProcess);
   CHECK(explain_text(bare, "works with a smaller batch").verdict == Verdict::kTrueExhaustion);
   CHECK(explain_text("CUDA error: out of memory\nat cudaHostAlloc(&p, n, 0)").verdict ==
         Verdict::kHostPinned);
