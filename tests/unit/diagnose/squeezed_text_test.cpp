@@ -45,7 +45,8 @@ TEST_CASE("log prefixes go, at the beginning of a line only") {
 }
 
 TEST_CASE("any bytes in pieces of any size give the same text") {
-  std::string raw("a\0b\xff\xfe\n(W pid=1) c\xc3\xa9 \x1b[3", 25);
+  constexpr char kRaw[] = "a\0b\xff\xfe\n(W pid=1) c\xc3\xa9 \x1b[3";
+  std::string raw(kRaw, sizeof kRaw - 1);
   raw += std::string(10000, 'x') + " y\n";
   const std::string whole = squeeze(raw);
   CHECK(whole.substr(0, 3) == "abc");
