@@ -85,7 +85,7 @@ std::string oom_message(const OomFacts& f, const VersionProfile& profile,
 std::string rejection_message(const OomFacts& facts) {
   return "CUDA out of memory. Allocation was preemptively rejected because it would exceed "
          "per_process_memory_fraction limit. Requested size: " +
-         format_size(facts.segment);
+         format_size(facts.requested);
 }
 
 std::string fraction_error(double fraction) {

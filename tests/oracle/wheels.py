@@ -1,0 +1,171 @@
+"""The allocator libraries of torch releases, and the oracle program built against each.
+
+A release's `libc10.so`, `libc10_cuda.so` and `include/c10` come from an installed torch of that
+release, or from its wheel (downloaded once, everything else thrown away). The program is rebuilt
+when a source is newer. Nothing here runs CUDA: the stand-ins of build/<preset>/lib/fragscope/sim do.
+"""
+
+import fcntl
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from typing import List, NamedTuple, Optional
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "fragscope"
+BUILD = pathlib.Path(os.environ.get("FRAGSCOPE_BUILD") or ROOT / "build" / "release")
+SIM = BUILD / "lib" / "fragscope" / "sim"
+VENVS = ["torch-venv", "torch26-venv"]
+
+# The patch release taken for each minor one.
+RELEASES = {"2.1": "2.1.2", "2.2": "2.2.2", "2.3": "2.3.1", "2.4": "2.4.1", "2.5": "2.5.1",
+            "2.6": "2.6.0", "2.7": "2.7.1", "2.8": "2.8.0", "2.9": "2.9.1", "2.10": "2.10.0",
+            "2.11": "2.11.0", "2.12": "2.12.0", "2.13": "2.13.0", "2.14": "2.14.0",
+            "2.15": "2.15.0"}
+KEPT = re.compile(r"torch/(lib/libc10(_cuda)?\.so|include/(c10|torch/headeronly)/.*|version\.py)$")
+
+
+class OracleError(Exception):
+    """One line for the user."""
+
+
+class Torch(NamedTuple):
+    version: str  # "2.6"
+    root: pathlib.Path  # holds lib/ and include/
+    cuda_major: int
+    old_abi: bool
+
+
+def describe(version: str, root: pathlib.Path) -> Torch:
+    needed = subprocess.run(["readelf", "-d", str(root / "lib" / "libc10_cuda.so")],
+                            stdout=subprocess.PIPE, text=True, check=True).stdout
+    major = re.search(r"libcudart\.so\.(\d+)", needed)
+    if major is None:
+        raise OracleError(f"torch {version} is no CUDA build")
+    symbols = subprocess.run(["nm", "-D", str(root / "lib" / "libc10.so")],
+                             stdout=subprocess.PIPE, text=True, check=True).stdout
+    old_abi = re.search(r"torchInternalAssertFail\w*RKSs\b", symbols) is not None
+    return Torch(version, root, int(major.group(1)), old_abi)
+
+
+def installed(version: str) -> Optional[pathlib.Path]:
+    for venv in VENVS:
+        for root in (CACHE / venv).glob("lib/python3.*/site-packages/torch"):
+            text = (root / "version.py").read_text(encoding="utf-8")
+            if re.search(rf"__version__ = '{re.escape(version)}\.", text) and (root / "lib/libc10_cuda.so").exists():
+                return root
+    return None
+
+
+def downloaded(version: str) -> pathlib.Path:
+    target = CACHE / "oracle" / "wheels" / version
+    if (target / "torch" / "lib" / "libc10_cuda.so").exists():
+        return target / "torch"
+    print(f"oracle: downloading torch {RELEASES[version]} (only its allocator is kept)", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+        subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:",
+                        "--python-version", "3.11", "--dest", scratch, f"torch=={RELEASES[version]}"], check=True)
+        wheel = next(pathlib.Path(scratch).glob("*.whl"))
+        unpacked = pathlib.Path(scratch) / "unpacked"
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                if KEPT.match(name):
+                    archive.extract(name, unpacked)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(target, ignore_errors=True)
+        unpacked.rename(target)
+    return target / "torch"
+
+
+def find(version: str) -> Torch:
+    if version not in RELEASES:
+        raise OracleError(f"no oracle for torch {version}; known: {', '.join(RELEASES)}")
+    return describe(version, installed(version) or downloaded(version))
+
+
+def newest_installed() -> Optional[str]:
+    for version in reversed(RELEASES):
+        if installed(version) is not None:
+            return version
+    return None
+
+
+def cuda_include(major: int) -> pathlib.Path:
+    cache = (BUILD / "CMakeCache.txt").read_text(encoding="utf-8") if (BUILD / "CMakeCache.txt").exists() else ""
+    named = re.search(rf"^FRAGSCOPE_CUDA{major}_INCLUDE:PATH=(.+)$", cache, re.MULTILINE)
+    places = [pathlib.Path(named.group(1))] if named else []
+    places += [CACHE / "cuda-headers" / str(major) / "include", pathlib.Path("/usr/local/cuda/include")]
+    for place in places:
+        header = place / "cuda.h"
+        if header.exists() and re.search(rf"#define CUDA_VERSION {major}\d\d\d", header.read_text(errors="replace")):
+            return place
+    raise OracleError(f"no CUDA {major} headers: run tools/setup.sh")
+
+
+def newer_than(target: pathlib.Path, sources: List[pathlib.Path]) -> bool:
+    return not target.exists() or any(source.stat().st_mtime > target.stat().st_mtime for source in sources)
+
+
+def compile_all(sources: List[pathlib.Path], folder: pathlib.Path, flags: List[str]) -> List[str]:
+    """Objects of `sources`; those that are out of date are compiled, one job per CPU."""
+    headers = [p for part in ("src/base", "src/model", "tests/oracle", "tests/support") for p in (ROOT / part).glob("*.h")]
+    folder.mkdir(parents=True, exist_ok=True)
+    compiler = ["ccache", "g++"] if shutil.which("ccache") else ["g++"]
+    jobs, objects = [], []
+    for source in sources:
+        target = folder / (source.name + ".o")
+        objects.append(str(target))
+        if newer_than(target, [source, *headers]):
+            jobs.append(compiler + flags + ["-c", str(source), "-o", str(target)])
+    running: List[subprocess.Popen] = []
+    while jobs or running:
+        while jobs and len(running) < (os.cpu_count() or 1):
+            running.append(subprocess.Popen(jobs.pop()))
+        if running.pop(0).wait() != 0:
+            for process in running:
+                process.wait()
+            raise OracleError("the oracle does not compile")
+    return objects
+
+
+def build(torch: Torch) -> pathlib.Path:
+    """The oracle program of a release; built if it is out of date."""
+    folder = BUILD / "oracle"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return build_locked(torch, folder)
+
+
+def build_locked(torch: Torch, folder: pathlib.Path) -> pathlib.Path:
+    runtime = f"libcudart.so.{torch.cuda_major}"
+    if not (SIM / runtime).exists():
+        raise OracleError(f"{SIM / runtime} is missing: build first (make)")
+    abi = 0 if torch.old_abi else 1
+    common = ["-std=c++20", "-O1", "-fPIC", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
+              f"-I{ROOT / 'src'}", f"-I{ROOT}"]
+    model = sorted((ROOT / "src/model").glob("*.cpp")) + [ROOT / "src/base/bytes.cpp"]
+    objects = compile_all(model, folder / f"model-abi{abi}", common)
+    own = common + [f'-DORACLE_TORCH="{torch.version}"', "-isystem", str(torch.root / "include"),
+                    "-isystem", str(cuda_include(torch.cuda_major))]
+    objects += compile_all(sorted((ROOT / "tests/oracle").glob("*.cpp")), folder / torch.version, own)
+    program = folder / torch.version / "oracle"
+    if newer_than(program, [pathlib.Path(o) for o in objects]):
+        subprocess.run(["g++", *objects, "-o", str(program), f"-L{SIM}", f"-l:{runtime}", f"-L{torch.root / 'lib'}",
+                        "-lc10_cuda", "-lc10", "-rdynamic", "-Wl,--allow-shlib-undefined",
+                        f"-Wl,--disable-new-dtags,-rpath,{SIM}:{torch.root / 'lib'}"], check=True)
+    return program
+
+
+def environment(settings: str) -> dict:
+    result = dict(os.environ)
+    result["LD_LIBRARY_PATH"] = str(SIM)
+    result["TORCH_CPP_LOG_LEVEL"] = "ERROR"
+    result.pop("PYTORCH_ALLOC_CONF", None)
+    result["PYTORCH_CUDA_ALLOC_CONF"] = settings
+    return result
