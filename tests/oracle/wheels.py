@@ -18,7 +18,7 @@ from typing import List, NamedTuple, Optional
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "fragscope"
-BUILD = pathlib.Path(os.environ.get("FRAGSCOPE_BUILD") or ROOT / "build" / "release")
+BUILD = pathlib.Path(os.environ.get("FRAGSCOPE_BUILD") or ROOT / "build" / "release").resolve()
 SIM = BUILD / "lib" / "fragscope" / "sim"
 VENVS = ["torch-venv", "torch26-venv"]
 
@@ -115,6 +115,11 @@ def compile_all(sources: List[pathlib.Path], folder: pathlib.Path, flags: List[s
     """Objects of `sources`; those that are out of date are compiled, one job per CPU."""
     headers = [p for part in ("src/base", "src/model", "tests/oracle", "tests/support") for p in (ROOT / part).glob("*.h")]
     folder.mkdir(parents=True, exist_ok=True)
+    stamp = folder / "flags"
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != " ".join(flags):
+        for target in folder.glob("*.o"):
+            target.unlink()
+        stamp.write_text(" ".join(flags), encoding="utf-8")
     compiler = ["ccache", "g++"] if shutil.which("ccache") else ["g++"]
     jobs, objects = [], []
     for source in sources:
@@ -156,9 +161,11 @@ def build_locked(torch: Torch, folder: pathlib.Path) -> pathlib.Path:
     objects += compile_all(sorted((ROOT / "tests/oracle").glob("*.cpp")), folder / torch.version, own)
     program = folder / torch.version / "oracle"
     if newer_than(program, [pathlib.Path(o) for o in objects]):
-        subprocess.run(["g++", *objects, "-o", str(program), f"-L{SIM}", f"-l:{runtime}", f"-L{torch.root / 'lib'}",
-                        "-lc10_cuda", "-lc10", "-rdynamic", "-Wl,--allow-shlib-undefined",
-                        f"-Wl,--disable-new-dtags,-rpath,{SIM}:{torch.root / 'lib'}"], check=True)
+        link = ["g++", *objects, "-o", str(program), f"-L{SIM}", f"-l:{runtime}", f"-L{torch.root / 'lib'}",
+                "-lc10_cuda", "-lc10", "-rdynamic", "-Wl,--allow-shlib-undefined",
+                f"-Wl,--disable-new-dtags,-rpath,{SIM}:{torch.root / 'lib'}"]
+        if subprocess.run(link, check=False).returncode != 0:
+            raise OracleError("the oracle does not link")
     return program
 
 
