@@ -24,6 +24,8 @@ BlockOp make_op(BlockOpKind kind, const Event& event) {
   return op;
 }
 
+constexpr int32_t kOutOfMemory = 2;  // of cudaError_t and of CUresult
+
 bool failed(const Event& event) { return event.result != 0 && event.result != kResultPending; }
 
 }  // namespace
@@ -52,11 +54,16 @@ void BlockPlane::feed_driver(const Event& event, std::vector<BlockOp>& ops) {
         saw_served_calls_ = true;
         return;
       }
-      if (failed(event)) {
+      if (event.result == kOutOfMemory) {
         ops.push_back(make_op(BlockOpKind::segment_refused, event));
-        return;
+      } else if (!failed(event)) {
+        add_range(event);
       }
-      add_range(event);
+      return;
+    case EventKind::phys_create:  // other errors are probes for kinds of memory
+      if (event.result == kOutOfMemory) {
+        ops.push_back(make_op(BlockOpKind::segment_refused, event));
+      }
       return;
     case EventKind::async_alloc:
       if (!failed(event)) add_range(event);

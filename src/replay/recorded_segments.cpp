@@ -10,19 +10,26 @@ namespace fragscope::replay {
 namespace {
 
 bool is_segment_call(const BlockOp& op) {
-  return !op.expandable &&
-         (op.kind == BlockOpKind::segment_alloc || op.kind == BlockOpKind::segment_free);
+  return op.kind == BlockOpKind::segment_alloc || op.kind == BlockOpKind::segment_free;
+}
+
+std::string malloc_text(uint64_t bytes) {
+  return "cudaMalloc of " + std::to_string(bytes) + " bytes";
+}
+
+std::string pages_text(const char* verb, uint64_t bytes, uint64_t address) {
+  return std::string(verb) + " of " + std::to_string(bytes) + " bytes at " + hex_text(address);
+}
+
+std::string free_text(uint64_t address) {
+  return "cudaFree of the segment at " + hex_text(address);
 }
 
 std::string call_text(const BlockOp* op) {
   if (!op) return "no call for device memory";
-  if (op->kind == BlockOpKind::segment_refused) {
-    return "refused cudaMalloc of " + std::to_string(op->size) + " bytes";
-  }
-  if (op->kind == BlockOpKind::segment_alloc) {
-    return "cudaMalloc of " + std::to_string(op->size) + " bytes";
-  }
-  return "cudaFree of the segment at " + hex_text(op->address);
+  const bool begins = op->kind == BlockOpKind::segment_alloc;
+  if (op->expandable) return pages_text(begins ? "map" : "unmap", op->size, op->address);
+  return begins ? malloc_text(op->size) : free_text(op->address);
 }
 
 }  // namespace
@@ -49,7 +56,18 @@ void RecordedSegments::miss(std::string predicted, const BlockOp* recorded) {
   matched_ = false;
 }
 
+void RecordedSegments::hit(const BlockOp& op) {
+  position_ = static_cast<size_t>(&op - own_.data()) + 1;
+  if (op.kind != BlockOpKind::segment_refused) take_notice(op);
+  ++counts_.segment_calls;
+  ++counts_.segment_matches;
+}
+
 void RecordedSegments::take_notice(const BlockOp& op) {
+  if (op.expandable) {
+    saw_expandable_ = true;
+    return;
+  }
   if (op.kind == BlockOpKind::segment_alloc) {
     if (op.address == kUnknown || op.size == kUnknown) return;
     const uint64_t stream = op.stream == kUnknown ? 0 : op.stream;
@@ -65,26 +83,62 @@ std::optional<uint64_t> RecordedSegments::device_malloc(uint64_t bytes) {
   for (size_t i = position_; i < own_.size(); ++i) {
     const BlockOp& op = own_[i];
     if (op.kind == BlockOpKind::segment_refused && op.size == bytes) {
-      position_ = i + 1;
-      ++counts_.segment_calls;
-      ++counts_.segment_matches;
+      hit(op);
       return std::nullopt;
     }
     if (op.kind == BlockOpKind::segment_alloc && !op.expandable && op.address != kUnknown) {
-      position_ = i + 1;
-      take_notice(op);
       if (op.size == bytes) {
-        ++counts_.segment_calls;
-        ++counts_.segment_matches;
+        hit(op);
       } else {
-        miss("cudaMalloc of " + std::to_string(bytes) + " bytes", &op);
+        position_ = i + 1;
+        take_notice(op);
+        miss(malloc_text(bytes), &op);
       }
       return op.address;
     }
     if (op.kind == BlockOpKind::segment_free) break;
   }
-  miss("cudaMalloc of " + std::to_string(bytes) + " bytes", next_call());
+  miss(malloc_text(bytes), next_call());
   return invent(bytes);
+}
+
+// The address of a new range of an expandable segment is that of its first pages.
+std::optional<uint64_t> RecordedSegments::reserve(uint64_t bytes) {
+  for (size_t i = position_; i < own_.size(); ++i) {
+    const BlockOp& op = own_[i];
+    if (op.kind == BlockOpKind::segment_alloc && op.expandable) return op.address;
+  }
+  return invent(bytes);
+}
+
+bool RecordedSegments::map(uint64_t address, uint64_t bytes) {
+  for (size_t i = position_; i < own_.size(); ++i) {
+    const BlockOp& op = own_[i];
+    // One page of several was refused: then the whole call fails.
+    if (op.kind == BlockOpKind::segment_refused && op.size != 0 && bytes % op.size == 0) {
+      hit(op);
+      return false;
+    }
+    if (!is_segment_call(op)) continue;
+    const bool same = op.kind == BlockOpKind::segment_alloc && op.expandable &&
+                      op.address == address && op.size == bytes;
+    if (!same) break;
+    hit(op);
+    return true;
+  }
+  miss(pages_text("map", bytes, address), next_call());
+  return true;
+}
+
+void RecordedSegments::unmap(uint64_t address, uint64_t bytes) {
+  const BlockOp* op = next_call();
+  const bool same = op && op->kind == BlockOpKind::segment_free && op->expandable &&
+                    op->address == address && op->size == bytes;
+  if (same) {
+    hit(*op);
+  } else {
+    miss(pages_text("unmap", bytes, address), op);
+  }
 }
 
 uint64_t RecordedSegments::invent(uint64_t bytes) {
@@ -96,15 +150,13 @@ uint64_t RecordedSegments::invent(uint64_t bytes) {
 void RecordedSegments::device_free(uint64_t address, uint64_t bytes) {
   if (building_) return;
   const BlockOp* op = next_call();
-  if (!op || op->kind != BlockOpKind::segment_free || op->address != address ||
-      (op->size != kUnknown && op->size != bytes)) {
-    miss("cudaFree of the segment at " + hex_text(address), op);
-    return;
+  const bool same = op && op->kind == BlockOpKind::segment_free && !op->expandable &&
+                    op->address == address && (op->size == kUnknown || op->size == bytes);
+  if (same) {
+    hit(*op);
+  } else {
+    miss(free_text(address), op);
   }
-  position_ = static_cast<size_t>(op - own_.data()) + 1;
-  take_notice(*op);
-  ++counts_.segment_calls;
-  ++counts_.segment_matches;
 }
 
 bool RecordedSegments::end_call() {

@@ -47,15 +47,21 @@ class RecordedSegments final : public model::SegmentProvider {
   void set_building(bool building) { building_ = building; }
   void answer_next(uint64_t address) { forced_ = address; }
   void set_total(uint64_t bytes) { total_ = bytes; }
+  // Pages of expandable segments came: their state cannot be rebuilt from the recording.
+  bool saw_expandable() const { return saw_expandable_; }
 
   std::optional<uint64_t> device_malloc(uint64_t bytes) override;
   void device_free(uint64_t address, uint64_t bytes) override;
   model::DeviceMemoryInfo memory_info() override { return {device_free_, total_}; }
+  std::optional<uint64_t> reserve(uint64_t bytes) override;
+  bool map(uint64_t address, uint64_t bytes) override;
+  void unmap(uint64_t address, uint64_t bytes) override;
 
  private:
   void take_notice(const BlockOp& op);
   const BlockOp* next_call();
   void miss(std::string predicted, const BlockOp* recorded);
+  void hit(const BlockOp& op);
   uint64_t invent(uint64_t bytes);
 
   struct Held {
@@ -70,10 +76,11 @@ class RecordedSegments final : public model::SegmentProvider {
   bool matched_ = true;
   Mismatch mismatch_;
   bool building_ = false;
+  bool saw_expandable_ = false;
   std::optional<uint64_t> forced_;
   uint64_t next_invented_ = 0x7f00'0000'0000'0000;
   uint64_t device_free_ = 0;
-  uint64_t total_ = 0;
+  uint64_t total_ = 0;  // of the device
 };
 
 }  // namespace fragscope::replay

@@ -35,12 +35,20 @@ Result<Rules> rules_of(const std::optional<std::string>& version, const std::str
   return rules;
 }
 
+// The settings that torch of this release took from the recorded process's variables.
+std::string recorded_conf(const ProcessFacts& facts, const std::optional<std::string>& version) {
+  if (const auto conf = facts.property("alloc_conf")) return *conf;
+  const model::ProfileMatch match = model::find_version_profile(version.value_or(""));
+  if (!match.profile->has_generic_variable) return {};
+  return facts.property("alloc_conf.generic").value_or("");
+}
+
 // The recorded process's own rules. A setting that its release would have refused cannot have been
 // in force: it is left out and said.
 Rules recorded_rules(const ProcessFacts& facts, model::SplitRule split_rule,
                      std::vector<std::string>& assumptions) {
   const auto version = facts.property("torch_version");
-  const std::string conf = facts.property("alloc_conf").value_or("");
+  const std::string conf = recorded_conf(facts, version);
   auto rules = rules_of(version, conf, split_rule);
   if (rules) return std::move(rules).value();
   assumptions.push_back("the recorded allocator settings are not used: " + rules.error().text);
@@ -49,7 +57,8 @@ Rules recorded_rules(const ProcessFacts& facts, model::SplitRule split_rule,
 }
 
 Result<Rules> what_if_rules(const ProcessFacts& facts, const ReplayOptions& options) {
-  std::string conf = options.alloc_conf.value_or(facts.property("alloc_conf").value_or(""));
+  std::string conf =
+      options.alloc_conf.value_or(recorded_conf(facts, facts.property("torch_version")));
   if (options.max_split_size_bytes) {
     if (!conf.empty()) conf += ",";
     conf += "max_split_size_mb:" + std::to_string(*options.max_split_size_bytes / kMiB);

@@ -11,7 +11,9 @@ namespace {
 
 using model::MallocResult;
 
-constexpr uint64_t kLargestRequest = 1ull << 60;      // PyTorch refuses more without an attempt
+constexpr uint64_t kLargestRequest = 1ull << 60;  // PyTorch refuses more without an attempt
+// Size of a device that the trace does not tell: bounds nothing but an expandable segment's range.
+constexpr uint64_t kAssumedTotal = 1ull << 40;
 constexpr uint64_t kRebuiltBlocksLimit = 50'000'000;  // work that resyncs may do in all
 
 std::string place_text(uint64_t address, uint64_t size) {
@@ -31,7 +33,7 @@ bool usable(uint64_t request) { return request != 0 && request < kLargestRequest
 
 DeviceVerifier::DeviceVerifier(const VerifySettings& settings)
     : settings_(settings), provider_(counts_), calls_(*this) {
-  provider_.set_total(settings.total_bytes.value_or(0));
+  provider_.set_total(settings.total_bytes.value_or(kAssumedTotal));
   model_.emplace(settings_.config, *settings_.profile, provider_);
 }
 
@@ -178,10 +180,11 @@ void DeviceVerifier::diverge(uint64_t seq, std::string predicted, std::string re
       Divergence{seq, std::move(predicted), std::move(recorded), std::move(reason)};
 }
 
-// Rebuilds the model in the recorded state: the recorded segments, the model's allocated blocks but
-// for `last`, which lies where the recording has `instead_of_last`, and the pending ones.
+// Rebuilds the model (unless it has expandable segments) in the recorded state: the recorded
+// segments, the model's allocated blocks but for `last`, which lies where the recording has
+// `instead_of_last`, and the pending ones.
 void DeviceVerifier::resync(const PlacedBlock* instead_of_last, model::BlockIndex last) {
-  if (rebuilt_blocks_ > kRebuiltBlocksLimit) return;
+  if (rebuilt_blocks_ > kRebuiltBlocksLimit || provider_.saw_expandable()) return;
   const uint64_t skipped = last == model::kNone ? kUnknown : model_->blocks()[last].address;
   std::vector<PlacedBlock> blocks;
   const auto add = [&](const PlacedBlock& block) {

@@ -53,6 +53,17 @@ class RecordingProvider final : public model::SegmentProvider {
     segments_.device_free(address, bytes);
   }
   model::DeviceMemoryInfo memory_info() override { return segments_.memory_info(); }
+  std::optional<uint64_t> reserve(uint64_t bytes) override { return segments_.reserve(bytes); }
+  bool map(uint64_t address, uint64_t bytes) override {
+    if (segments_.map(address, bytes)) return true;
+    Event event = next(EventKind::phys_create);
+    event.size = event.requested = model::kDevicePage;
+    event.result = 2;
+    events_.push_back(event);
+    return false;
+  }
+  void unmap(uint64_t address, uint64_t bytes) override { segments_.unmap(address, bytes); }
+  void release(uint64_t address, uint64_t bytes) override { segments_.release(address, bytes); }
 
   Event next(EventKind kind) {
     Event event;
@@ -148,6 +159,12 @@ class RecordedModel final : private model::TraceObserver {
       case TraceAction::kSegmentFree:
         event.kind = entry.action == TraceAction::kSegmentAlloc ? EventKind::segment_alloc
                                                                 : EventKind::segment_free;
+        event.size = entry.size;
+        break;
+      case TraceAction::kSegmentMap:
+      case TraceAction::kSegmentUnmap:
+        event.kind = entry.action == TraceAction::kSegmentMap ? EventKind::segment_map
+                                                              : EventKind::segment_unmap;
         event.size = entry.size;
         break;
       case TraceAction::kOom:

@@ -101,6 +101,26 @@ TEST_CASE("verify follows refusals, the flush and out of memory") {
   }
 }
 
+TEST_CASE("verify follows expandable segments, page by page") {
+  RecordSettings settings;
+  settings.conf = "expandable_segments:True";
+  settings.capacity = 300 * kMiB;
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    RecordedModel recorded(settings);
+    test::train(recorded, 8, seed, seed % 2 == 0);
+    REQUIRE(recorded.allocator().stats().num_device_free > 0);
+    ProcessFacts facts;
+    facts.properties = {{"torch_version", "2.15"},
+                        {"alloc_conf", settings.conf},
+                        {"device.0.total_bytes", "314572800"}};
+    VectorStream stream(recorded.events());
+    const auto result = replay_process(stream, facts, {});
+    REQUIRE(result.ok());
+    check_perfect(result.value());
+    check_figures(result.value(), recorded);
+  }
+}
+
 TEST_CASE("verify works on c10 memory reports, and says what it assumes") {
   RecordSettings settings;
   settings.source = RecordAs::report;

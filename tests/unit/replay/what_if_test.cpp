@@ -166,6 +166,19 @@ TEST_CASE("a recorded configuration that cannot have been in force is left out a
   CHECK(replay.assumptions[0].find("no_such_option") != std::string::npos);
 }
 
+TEST_CASE("the recorded settings come from the variable that the release reads") {
+  RecordedModel recorded({RecordAs::adaptor, "max_split_size_mb:40"});
+  recorded.free(recorded.alloc(100 * kMiB));
+  recorded.alloc(30 * kMiB);
+  const std::string limit = "max_split_size_mb:40";
+  CHECK(replayed(recorded.events(), {}, {{"alloc_conf", limit}}).perfect());
+  CHECK(replayed(recorded.events(), {}, {{"alloc_conf.generic", limit}}).perfect());
+  CHECK_FALSE(replayed(recorded.events(), {}).perfect());
+  CHECK_FALSE(
+      replayed(recorded.events(), {}, {{"alloc_conf.generic", limit}, {"torch_version", "2.9"}})
+          .perfect());
+}
+
 TEST_CASE("reports alone: a what-if of a process with streams is undecidable") {
   RecordSettings settings;
   settings.source = RecordAs::report;
