@@ -159,6 +159,12 @@ bool start_adaptor() {
   return true;
 }
 
+// The allocator's settings as torch has read them by now; a replay needs them.
+void tell_setting(Session& session, const char* key, const char* variable) {
+  const char* const value = secure_getenv(variable);
+  if (value != nullptr) session.write_property(key, value);
+}
+
 void tell_source(Session& session) {
   const Source source = g_source.load(std::memory_order_acquire);
   if (source < Source::report) return;
@@ -166,6 +172,8 @@ void tell_source(Session& session) {
   session.write_property("block_source", source == Source::adaptor ? "adaptor" : "report");
   const char* const version = g_torch_version.load(std::memory_order_acquire);
   if (version != nullptr) session.write_property("torch_version", version);
+  tell_setting(session, "alloc_conf", "PYTORCH_CUDA_ALLOC_CONF");
+  tell_setting(session, "alloc_conf.generic", "PYTORCH_ALLOC_CONF");
 }
 
 // The allocator's first segment, else the first report decides. Its thread holds one allocator's
