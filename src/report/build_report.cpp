@@ -14,7 +14,8 @@ using metrics::LayoutBlock;
 using metrics::Moment;
 using metrics::ProcessMetrics;
 
-// Turns stack ids into lines, the innermost frames that are the recorder's or CUDA's own left out.
+// Turns stack ids into lines. The innermost frames that are the recorder's, CUDA's or the caching
+// allocator's own are left out: they are the same everywhere.
 class Stacks {
  public:
   Stacks(symbolize::Symbolizer* symbols, size_t limit) : symbols_(symbols), limit_(limit) {}
@@ -38,7 +39,8 @@ class Stacks {
  private:
   static bool is_plumbing(std::string_view module) {
     const std::string_view name = module.substr(module.rfind('/') + 1);
-    for (const std::string_view start : {"libfragscope", "libcudart", "libcuda.so"}) {
+    for (const std::string_view start :
+         {"libfragscope", "libcudart", "libcuda.so", "libc10_cuda", "libc10.so"}) {
       if (name.substr(0, start.size()) == start) return true;
     }
     return false;

@@ -42,6 +42,16 @@ std::string clean(const std::string& text) {
   return result;
 }
 
+// At most `room` columns: the middle goes, both ends say most. ASCII names only are cut, so no
+// character is split.
+std::string shortened(const std::string& text, size_t room) {
+  const bool ascii = std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
+  if (!ascii || text.size() <= room) return text;
+  const size_t head = room / 2 - 1;
+  const size_t tail = room - head - 1;
+  return text.substr(0, head) + "…" + text.substr(text.size() - tail);
+}
+
 std::string exit_text(const ExitData& exit) {
   if (!exit.code) return exit.kind;
   return fmt::format("{} {}", exit.kind, *exit.code);
@@ -141,7 +151,7 @@ class TextWriter {
     level("driver bytes", data.driver_bytes, "held from CUDA: segments and everything else");
     level(prefix + "reserved", data.reserved_bytes, "segments of the caching allocator");
     level(prefix + "allocated", data.allocated_bytes, "blocks in the program's hands");
-    level(prefix + "requested", data.requested_bytes, "what the program asked for in them");
+    level(prefix + "requested", data.requested_bytes, "what the program asked for, in active blocks");
     level(prefix + "inactive split", data.inactive_split_bytes,
           "free, in segments that cannot be given back");
     line("    {:<28}{:>14}{:>14}  number of segments", prefix + "segments",
@@ -166,10 +176,12 @@ class TextWriter {
            data.modelled ? "modelled fragmentation" : "fragmentation",
            share_text(*reserved - std::min(*allocated, *reserved), *reserved));
     }
+    const auto& active = data.active_bytes.final;
     const auto& requested = data.requested_bytes.final;
-    if (requested && allocated) {
-      line("    {:<28}{:>28}  (allocated − requested) / allocated", "rounding",
-           share_text(*allocated - std::min(*requested, *allocated), *allocated));
+    if (active && requested) {
+      line("    {:<28}{:>28}  (active − requested) / active",
+           data.modelled ? "modelled rounding" : "rounding",
+           share_text(*active - std::min(*requested, *active), *active));
     }
   }
 
@@ -273,8 +285,9 @@ class TextWriter {
   }
 
   void stack(const std::vector<std::string>& frames, size_t indent) {
+    const size_t room = std::max<size_t>(style_.width, 60) - indent;
     for (const std::string& frame : frames) {
-      line("{}{}", std::string(indent, ' '), clean(frame));
+      line("{}{}", std::string(indent, ' '), shortened(clean(frame), room));
     }
   }
 

@@ -24,6 +24,24 @@ std::string hex_text(uint64_t value) {
   return "0x" + text;
 }
 
+// "at::empty(c10::ArrayRef<long>) const" -> "at::empty": without the parameters, which make lines
+// of hundreds of characters. "(anonymous namespace)" and "operator()" stay.
+std::string without_parameters(const std::string& function) {
+  int depth = 0;  // inside < >
+  for (size_t i = 0; i < function.size(); ++i) {
+    if (function[i] == '<') ++depth;
+    if (function[i] == '>' && (i == 0 || function[i - 1] != '-')) --depth;
+    if (function[i] != '(' || depth > 0) continue;
+    if (function.compare(i, 11, "(anonymous ") == 0) continue;
+    if (i >= 8 && function.compare(i - 8, 10, "operator()") == 0) {
+      ++i;
+      continue;
+    }
+    return function.substr(0, i);
+  }
+  return function;
+}
+
 std::string demangled(const std::string& name) {
   if (name.compare(0, 2, "_Z") != 0) return name;
   int status = 0;
@@ -130,8 +148,9 @@ const std::vector<std::string>& Symbolizer::warnings() const { return state_->wa
 std::string frame_text(const Frame& frame) {
   if (frame.module.empty()) return hex_text(frame.address);
   if (frame.function.empty()) return base_name(frame.module) + "+" + hex_text(frame.offset);
-  if (frame.file.empty()) return frame.function + " [" + base_name(frame.module) + "]";
-  return frame.function + " (" + base_name(frame.file) + ":" + std::to_string(frame.line) + ")";
+  const std::string function = without_parameters(frame.function);
+  if (frame.file.empty()) return function + " [" + base_name(frame.module) + "]";
+  return function + " (" + base_name(frame.file) + ":" + std::to_string(frame.line) + ")";
 }
 
 }  // namespace fragscope::symbolize

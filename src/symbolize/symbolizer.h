@@ -30,7 +30,8 @@ struct Frame {
   int line = 0;          // 0: unknown
 };
 
-// "at::empty_cuda (Empty.cpp:31)", "libfoo.so+0x1234", "0x7f0012345678".
+// "at::empty_cuda (Empty.cpp:31)", "at::empty_cuda [libtorch_cuda.so]", "libfoo.so+0x1234",
+// "0x7f0012345678": one line, without the function's parameters.
 std::string frame_text(const Frame& frame);
 
 class Symbolizer {

@@ -75,11 +75,26 @@ TEST_CASE("a return address is named after the call before it, with its line") {
   CHECK(frames[0].function == "symbolizer_test::caller()");
   CHECK(frames[0].file.find("symbolizer_test.cpp") != std::string::npos);
   CHECK(frames[0].line == symbolizer_test::kCallLine);
-  CHECK(frame_text(frames[0]) == "symbolizer_test::caller() (symbolizer_test.cpp:" +
+  CHECK(frame_text(frames[0]) == "symbolizer_test::caller (symbolizer_test.cpp:" +
                                      std::to_string(symbolizer_test::kCallLine) + ")");
   CHECK(symbolizer.warnings().empty());
   CHECK(symbolizer.resolve_stack(kNoStack, 10).empty());
   CHECK(symbolizer.resolve_stack(5, 10).empty());
+}
+
+TEST_CASE("a frame is one line without the function's parameters") {
+  const auto text = [](const std::string& function) {
+    Frame frame;
+    frame.module = "/usr/lib/libx.so";
+    frame.function = function;
+    return frame_text(frame);
+  };
+  CHECK(text("at::empty(c10::ArrayRef<long>, int) const") == "at::empty [libx.so]");
+  CHECK(text("a::(anonymous namespace)::f(int)") == "a::(anonymous namespace)::f [libx.so]");
+  CHECK(text("a::operator()(int) const") == "a::operator() [libx.so]");
+  CHECK(text("f<void (int)>(int)") == "f<void (int)> [libx.so]");
+  CHECK(text("main") == "main [libx.so]");
+  CHECK(text("odd)>(") == "odd)> [libx.so]");
 }
 
 TEST_CASE("a return address that is the first one of the next function belongs to the last") {
