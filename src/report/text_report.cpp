@@ -151,7 +151,8 @@ class TextWriter {
     level("driver bytes", data.driver_bytes, "held from CUDA: segments and everything else");
     level(prefix + "reserved", data.reserved_bytes, "segments of the caching allocator");
     level(prefix + "allocated", data.allocated_bytes, "blocks in the program's hands");
-    level(prefix + "requested", data.requested_bytes, "what the program asked for, in active blocks");
+    level(prefix + "requested", data.requested_bytes,
+          "what the program asked for, in active blocks");
     level(prefix + "inactive split", data.inactive_split_bytes,
           "free, in segments that cannot be given back");
     line("    {:<28}{:>14}{:>14}  number of segments", prefix + "segments",

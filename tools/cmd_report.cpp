@@ -1,0 +1,73 @@
+// fragscope report: peaks, fragmentation, gaps, stacks of a recorded run.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "metrics/process_metrics.h"
+#include "replay/event_stream.h"
+#include "report/build_report.h"
+#include "report/json_report.h"
+#include "report/text_report.h"
+#include "symbolize/symbolizer.h"
+#include "tools/command.h"
+#include "tools/run_analysis.h"
+
+namespace fragscope::tools {
+namespace {
+
+struct ReportOptions {
+  std::string path;
+  uint32_t pid = 0;  // 0: all
+  bool json = false;
+  bool no_stacks = false;
+};
+
+void add_process(const OpenRun& run, trace::TraceReader& reader, const ReportOptions& options,
+                 report::ReportData& data) {
+  reader.load_tables();
+  replay::TraceStream events(reader);
+  const metrics::ProcessMetrics measured =
+      metrics::measure_process(events, process_facts(run, reader));
+  if (options.no_stacks) {
+    data.processes.push_back(report::build_process(measured, nullptr));
+    return;
+  }
+  symbolize::Symbolizer symbols(reader.tables());
+  data.processes.push_back(report::build_process(measured, &symbols));
+  for (const std::string& warning : symbols.warnings()) data.warnings.push_back(warning);
+}
+
+int run_report(const ReportOptions& options) {
+  auto run = open_run(options.path);
+  if (!run) return fail(run.error());
+  report::ReportData data;
+  data.run = run_data(*run);
+  uint64_t events = 0;
+  for (trace::TraceReader& reader : run->processes) {
+    if (options.pid != 0 && reader.process().pid != options.pid) continue;
+    add_process(*run, reader, options, data);
+    events += data.processes.back().events;
+  }
+  print_warnings(*run);
+  if (options.pid != 0 && data.processes.empty()) {
+    return fail("no process " + std::to_string(options.pid) + " in " + options.path, kExitUsage);
+  }
+  const int written = print_output(options.json ? report::render_json(data)
+                                                : report::render_text(data, output_style()));
+  if (written != kExitOk) return written;
+  return events > 0 ? kExitOk : kExitNothingRecorded;
+}
+
+}  // namespace
+
+void add_report_command(CLI::App& app, CommandContext& context) {
+  auto options = std::make_shared<ReportOptions>();
+  CLI::App* command = app.add_subcommand(
+      "report", "Peaks, fragmentation, largest gaps and their owners of a recorded run");
+  command->add_option("RUN", options->path, "run directory, trace, log or text trace")->required();
+  command->add_option("--pid", options->pid, "only this process");
+  command->add_flag("--no-stacks", options->no_stacks, "do not look symbols up");
+  command->add_flag("--json", options->json, "print the report as JSON");
+  command->callback([options, &context] { context.exit_code = run_report(*options); });
+}
+
+}  // namespace fragscope::tools

@@ -1,0 +1,91 @@
+#include "tools/run_analysis.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "tools/command.h"
+
+namespace fragscope::tools {
+namespace {
+
+report::ExitData exit_data(const trace::ProcessExit& exit) {
+  report::ExitData data;
+  data.kind = replay::exit_kind_name(exit.kind);
+  if (exit.kind == trace::ExitKind::exited || exit.kind == trace::ExitKind::signaled) {
+    data.code = exit.code;
+  }
+  return data;
+}
+
+bool locale_is_utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    const std::string_view text(value);
+    return text.find("UTF-8") != text.npos || text.find("utf8") != text.npos;
+  }
+  return false;
+}
+
+void take_note(const OpenRun& run, const char* note, const char* property,
+               replay::ProcessFacts& facts) {
+  const auto found = run.info->notes.find(note);
+  if (found != run.info->notes.end()) facts.properties.emplace(property, found->second);
+}
+
+}  // namespace
+
+report::RunData run_data(const OpenRun& run) {
+  report::RunData data;
+  data.path = run.path;
+  if (!run.info) return data;
+  const trace::RunInfo& info = *run.info;
+  data.fragscope_version = info.fragscope_version;
+  data.command = info.command;
+  data.start_time = info.start_time;
+  data.host = info.host;
+  if (!info.gpu.empty()) data.gpu = info.gpu;
+  data.sealed = info.sealed;
+  data.exit = exit_data(info.exit);
+  return data;
+}
+
+replay::ProcessFacts process_facts(const OpenRun& run, const trace::TraceReader& reader) {
+  replay::ProcessFacts facts = replay::facts_of(reader.process());
+  if (!run.info) return facts;
+  const bool told =
+      facts.exit.kind == trace::ExitKind::exited || facts.exit.kind == trace::ExitKind::signaled;
+  for (const trace::RunProcess& process : run.info->processes) {
+    const bool same =
+        process.pid == reader.process().pid && process.start_ticks == reader.process().start_ticks;
+    if (same && !told && process.exit.kind != trace::ExitKind::running) facts.exit = process.exit;
+  }
+  take_note(run, "torch", "torch_version", facts);
+  const auto enforced = run.info->notes.find("enforce");
+  if (enforced != run.info->notes.end() && enforced->second == "native") {
+    take_note(run, "alloc_conf", "alloc_conf", facts);
+  }
+  return facts;
+}
+
+report::TextStyle output_style() {
+  report::TextStyle style;
+  style.utf8 = locale_is_utf8();
+  if (isatty(STDOUT_FILENO) == 0) return style;
+  style.color = std::getenv("NO_COLOR") == nullptr;
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) style.width = size.ws_col;
+  return style;
+}
+
+int print_output(const std::string& text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (!written || std::fflush(stdout) != 0) return fail("cannot write the answer", kExitOutput);
+  return kExitOk;
+}
+
+}  // namespace fragscope::tools

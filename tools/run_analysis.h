@@ -1,0 +1,26 @@
+// A run as the commands `report` and `replay` look at it: what is known of the run, and of each
+// process beside its events.
+#pragma once
+
+#include <string>
+
+#include "replay/process_facts.h"
+#include "report/report_data.h"
+#include "report/text_report.h"
+#include "tools/open_run.h"
+
+namespace fragscope::tools {
+
+report::RunData run_data(const OpenRun& run);
+
+// The trace's facts, completed by run.json: how the process ended, and what `fragscope run` knew of
+// its torch and its settings.
+replay::ProcessFacts process_facts(const OpenRun& run, const trace::TraceReader& reader);
+
+// For standard output: colours and width only on a terminal.
+report::TextStyle output_style();
+
+// Writes all of `text` to standard output; the command's exit code.
+int print_output(const std::string& text);
+
+}  // namespace fragscope::tools
