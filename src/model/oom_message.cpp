@@ -33,7 +33,7 @@ std::string expandable_advice(const OomFacts& f, uint64_t range) {
            " for this stream, and a single allocation cannot span expandable segments. Raise "
            "PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve or "
            "expandable_segments_reserve_by_class (or unset it) so that a segment is at least " +
-           format_size(f.rounded) + ".";
+           format_size(f.segment) + ".";
   }
   return "expandable_segments is enabled. If instead the process is running out of virtual address "
          "space (VSZ), expandable segments may be over-reserving VA (each segment reserves ~9/8 of "

@@ -15,6 +15,7 @@
 #include "model/command_runner.h"
 #include "tests/oracle/compare.h"
 #include "tests/oracle/library_target.h"
+#include "tests/support/golden_commands.h"
 #include "tests/support/random_commands.h"
 
 using namespace fragscope;
@@ -29,6 +30,12 @@ std::string environment_settings() {
   return text == nullptr ? "" : text;
 }
 
+// What the model is given: the same, unless a test wants to see a difference.
+std::string model_settings() {
+  const char* text = std::getenv("FRAGSCOPE_ORACLE_MODEL_SETTINGS");
+  return text == nullptr ? environment_settings() : text;
+}
+
 // Before the first CUDA call of the process.
 void set_device_memory(uint64_t bytes, int devices) {
   const std::string text = "devices=" + std::to_string(devices) +
@@ -36,19 +43,28 @@ void set_device_memory(uint64_t bytes, int devices) {
   setenv("FRAGSCOPE_SIM", text.c_str(), 1);
 }
 
-int run_file(const std::string& path, uint64_t memory) {
+bool read_file(const std::string& path, std::string& into) {
   std::ostringstream text;
   if (path == "-") {
     text << std::cin.rdbuf();
   } else {
     std::ifstream file(path);
-    if (!file) {
-      std::cerr << "oracle: cannot read " << path << "\n";
-      return 3;
-    }
+    if (!file) return false;
     text << file.rdbuf();
   }
-  const auto list = parse_commands(text.str(), path);
+  into = text.str();
+  return true;
+}
+
+// Runs a list; as JSON, or (golden files) as the list with the answers between its lines.
+int run_file(const std::string& path, uint64_t memory, bool annotated) {
+  std::string text;
+  if (!read_file(path, text)) {
+    std::cerr << "oracle: cannot read " << path << "\n";
+    return 3;
+  }
+  const test::GoldenFile golden = test::read_golden(text);
+  const auto list = parse_commands(annotated ? golden.commands : text, path);
   if (!list) {
     std::cerr << "oracle: " << list.error().text << "\n";
     return 3;
@@ -57,6 +73,10 @@ int run_file(const std::string& path, uint64_t memory) {
   set_device_memory(memory, list.value().devices);
   const auto target = oracle::make_library_target(list.value().devices);
   const ListResult result = run_commands(list.value(), *target);
+  if (annotated) {
+    std::cout << test::annotate(golden, result, profile());
+    return 0;
+  }
   const oracle::MappedLibrary library = oracle::mapped_library();
   std::cout << list_result_json(result, profile(),
                                 {{"torch", ORACLE_TORCH},
@@ -70,7 +90,7 @@ int run_file(const std::string& path, uint64_t memory) {
 std::string compare_here(const std::vector<std::string>& lines, uint64_t memory) {
   const auto list = parse_commands(test::join_lines(lines), "list");
   if (!list) return "bad list: " + list.error().text;
-  const auto config = parse_config(environment_settings(), profile());
+  const auto config = parse_config(model_settings(), profile());
   if (!config) return "bad settings: " + config.error().text;
   set_device_memory(memory, list.value().devices);
   const auto library = oracle::make_library_target(list.value().devices);
@@ -185,8 +205,10 @@ int main(int argc, char** argv) {
       file = word;
     }
   }
-  if (mode == "run" && !file.empty()) return run_file(file, options.memory);
+  if (mode == "run" && !file.empty()) return run_file(file, options.memory, false);
+  if (mode == "annotate" && !file.empty()) return run_file(file, options.memory, true);
   if (mode == "fuzz") return fuzz(options);
-  std::cerr << "usage: oracle run FILE [--memory BYTES] | oracle fuzz [--seed N] [--lists N] …\n";
+  std::cerr << "usage: oracle run|annotate FILE [--memory BYTES] | oracle fuzz [--seed N] [--lists "
+               "N] …\n";
   return 2;
 }

@@ -20,7 +20,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "fragscope"
 BUILD = pathlib.Path(os.environ.get("FRAGSCOPE_BUILD") or ROOT / "build" / "release").resolve()
 SIM = BUILD / "lib" / "fragscope" / "sim"
-VENVS = ["torch-venv", "torch26-venv"]
+# Environments that may hold an installed torch.
+VENVS = [pathlib.Path(place) for place in (os.environ.get("FRAGSCOPE_TORCH_VENV"), sys.prefix) if place]
+VENVS += [CACHE / "torch-venv", CACHE / "torch26-venv"]
 
 # The patch release taken for each minor one.
 RELEASES = {"2.1": "2.1.2", "2.2": "2.2.2", "2.3": "2.3.1", "2.4": "2.4.1", "2.5": "2.5.1",
@@ -55,7 +57,9 @@ def describe(version: str, root: pathlib.Path) -> Torch:
 
 def installed(version: str) -> Optional[pathlib.Path]:
     for venv in VENVS:
-        for root in (CACHE / venv).glob("lib/python3.*/site-packages/torch"):
+        for root in venv.glob("lib/python3.*/site-packages/torch"):
+            if not (root / "version.py").exists():
+                continue
             text = (root / "version.py").read_text(encoding="utf-8")
             if re.search(rf"__version__ = '{re.escape(version)}\.", text) and (root / "lib/libc10_cuda.so").exists():
                 return root
