@@ -308,6 +308,11 @@ TEST_CASE("the last message decides, an echo does not displace it") {
 TEST_CASE("circumstances are read from the text around it or from the context") {
   CHECK(facts_of("set_per_process_memory_fraction(0.25)\nCUDA out of memory.").memory_fraction ==
         0.25);
+  for (const char* words : {"per_process_memory_fraction:0.25", "--gpu_memory_fraction=0.25",
+                            "a memory fraction of 0.25", "memory fraction 0.25"}) {
+    INFO(words);
+    CHECK(facts_of("CUDA out of memory.", words).memory_fraction == 0.25);
+  }
   CHECK(facts_of("CUDA error: out of memory", "ulimit -l: 64").memlock_kib == 64U);
   CHECK(facts_of("CUDA error: out of memory", "pin_memory=True").has(Hint::kPinned));
   CHECK_FALSE(facts_of("CUDA error: out of memory", "pin_memory=False").has(Hint::kPinned));
