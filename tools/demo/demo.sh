@@ -3,8 +3,9 @@
 # a split limit, and then run to its end with that limit. Every figure it prints comes from the
 # programs it calls.
 #
-# usage: demo.sh [--torch]
-#   --torch  fail when no Python with a CUDA build of torch is there (without it: say so and end)
+# usage: demo.sh [--torch | --no-torch]
+#   --torch     fail when no Python with a CUDA build of torch is there (else: say so and end)
+#   --no-torch  leave the part with PyTorch out
 # FRAGSCOPE_DEMO_DIR keeps the recordings (default build/demo). No GPU is needed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -92,5 +93,5 @@ record_and_fail
 explain
 recompute
 enforce
-with_torch "${1:-}"
+[ "${1:-}" = --no-torch ] || with_torch "${1:-}"
 say "The recordings are in $runs; \`$fragscope --help\` lists what else can be asked of them."
