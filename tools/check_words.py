@@ -17,7 +17,7 @@ from typing import Iterator, List
 
 # Written in pieces so that this file does not find itself.
 MACHINE_PATHS = re.compile("(?<![\\w.$}~])/" + "(?:work|root|Users|home/[a-z]\\w*)/")
-UNFINISHED = re.compile("\\b(?:TO" + "DO|FIX" + "ME|XX" + "X|HA" + "CK)\\b|not " + "implemented", re.I)
+UNFINISHED = re.compile("\\b(?:TO" + "DO|FIX" + "ME|XX" + "X|HA" + "CK)\\b|Not" + "ImplementedError|not implemented " + "yet", re.I)
 WAITS = re.compile("\\b(?:sleep_" + "for|sleep_" + "until|usleep|nanosleep)\\b|\\btime\\.sl" + "eep\\b|(?<![\\w.])sl" + "eep\\(")
 MARK_EXEMPT = {"LICENSE"}
 
