@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -118,14 +119,17 @@ std::string row_of(const LayoutSegment& segment, uint64_t largest, const Segment
          tail.data();
 }
 
-// The segments to draw, in address order: the largest ones, ties to the lower address.
+// The segments to draw, in address order: those with most free bytes, then the largest, ties to the
+// lower address. They are what a picture of fragmentation is about.
 std::vector<const LayoutSegment*> chosen(const Layout& layout, size_t max_rows) {
   std::vector<const LayoutSegment*> rows;
   rows.reserve(layout.size());
   for (const LayoutSegment& segment : layout) rows.push_back(&segment);
   if (rows.size() <= max_rows) return rows;
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const auto* left, const auto* right) { return left->size > right->size; });
+  std::stable_sort(rows.begin(), rows.end(), [](const auto* left, const auto* right) {
+    return std::pair(left->inactive_bytes(), left->size) >
+           std::pair(right->inactive_bytes(), right->size);
+  });
   rows.resize(max_rows);
   std::sort(rows.begin(), rows.end(),
             [](const auto* left, const auto* right) { return left->address < right->address; });
@@ -150,8 +154,8 @@ std::string render_segment_map(const Layout& layout, const SegmentMapStyle& styl
     drawn += segment->size;
   }
   if (rows.size() < layout.size()) {
-    out += "… and " + std::to_string(layout.size() - rows.size()) + " smaller segments, together " +
-           format_size(total - drawn) + "\n";
+    out += "… and " + std::to_string(layout.size() - rows.size()) +
+           " segments with fewer free bytes, together " + format_size(total - drawn) + "\n";
   }
   return out;
 }

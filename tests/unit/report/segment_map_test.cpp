@@ -58,13 +58,14 @@ TEST_CASE("a segment map without scale uses the whole width, in UTF-8 and colour
   CHECK(render_segment_map(layout, style).find("\x1b[36m▏\x1b[90m░") != std::string::npos);
 }
 
-TEST_CASE("a segment map sums up what it has no rows for") {
+TEST_CASE("a segment map draws what has most free bytes and sums up the rest") {
   SegmentMapStyle style;
   style.utf8 = false;
   style.max_rows = 1;
   const std::string text = render_segment_map(two_segments(), style);
-  CHECK(text.find("0x000000100000") != std::string::npos);
-  CHECK(text.find("0x000010000000") == std::string::npos);
-  CHECK(text.find("and 1 smaller segments, together 10.00 MiB\n") != std::string::npos);
+  CHECK(text.find("0x000010000000") != std::string::npos);
+  CHECK(text.find("0x000000100000") == std::string::npos);
+  CHECK(text.find("and 1 segments with fewer free bytes, together 20.00 MiB\n") !=
+        std::string::npos);
   CHECK(render_segment_map({}, style) == "(no segments)\n");
 }
