@@ -3,8 +3,8 @@
 #include <cuda_runtime_api.h>
 
 #include "base/bytes.h"
+#include "model/oom_message.h"
 #include "shim/fragscope_api.h"
-#include "tools/demo/oom_message.h"
 
 namespace fragscope::demo {
 namespace {
@@ -61,7 +61,10 @@ std::string CachedTensors::end_step() {
          std::to_string(segments) + " segments";
 }
 
-std::string CachedTensors::failure() const { return oom_message(allocator_.last_oom(), kDevice); }
+std::string CachedTensors::failure() const {
+  return model::oom_message(allocator_.last_oom(), allocator_.profile(), allocator_.config(),
+                            kDevice);
+}
 
 // The order of the entries is PyTorch's. `alloc` is published by allocate(), which knows the block.
 void CachedTensors::on_entry(const model::TraceEntry& entry) {

@@ -38,7 +38,7 @@ record_and_fail() {
 
 explain() {
   say "2. What the recording says: how much was really in use, and what holds the rest."
-  expect 0 "$fragscope" report "$runs/default.fsr"
+  expect 0 "$fragscope" report --no-stacks "$runs/default.fsr"
 }
 
 recompute() {
@@ -50,7 +50,8 @@ recompute() {
 
 enforce() {
   say "4. The limit enforced: the same program, unchanged, to its end."
-  expect 0 "$fragscope" run --gpu 12GiB --max-split-size-mb "$limit" -o "$runs/limited.fsr" -- "$train"
+  expect 0 "$fragscope" run --gpu 12GiB --enforce=native --max-split-size-mb "$limit" \
+    -o "$runs/limited.fsr" -- "$train"
   say "   And a program without an allocator: its cudaMalloc and cudaFree calls served under the limit."
   expect 0 "$fragscope" run --gpu 12GiB --enforce=shim --max-split-size-mb "$limit" \
     -o "$runs/plain.fsr" -- "$train" --plain
@@ -83,7 +84,7 @@ with_torch() {
   fi
   say "5. A real PyTorch training script, its own figures and those of the recording."
   expect 0 "$fragscope" run --gpu 24GiB -o "$runs/torch.fsr" -- "$python" tools/demo/train_torch.py
-  expect 0 "$fragscope" report "$runs/torch.fsr"
+  expect 0 "$fragscope" report --no-stacks "$runs/torch.fsr"
   expect 0 "$fragscope" replay --strict "$runs/torch.fsr"
 }
 
