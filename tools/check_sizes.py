@@ -35,9 +35,23 @@ def blank_out(text: str) -> str:
     return token.sub(lambda match: re.sub(r"[^\n]", " ", match.group(0)), text)
 
 
+def first_branches(text: str) -> str:
+    """The text with the #else and #elif branches blanked: they often open the same brace again."""
+    lines, skipping = [], [False]
+    for line in text.split("\n"):
+        if re.match(r"\s*#\s*if", line):
+            skipping.append(skipping[-1])
+        elif re.match(r"\s*#\s*(else|elif)", line) and len(skipping) > 1:
+            skipping[-1] = True
+        elif re.match(r"\s*#\s*endif", line) and len(skipping) > 1:
+            skipping.pop()
+        lines.append("" if skipping[-1] else line)
+    return "\n".join(lines)
+
+
 def cpp_functions(text: str) -> Iterator[Function]:
     """Outermost function bodies: a brace after `…)` that opens no namespace, class or list."""
-    text = blank_out(text)
+    text = blank_out(first_branches(text))
     depth, start, opened_at, head_from, line = 0, None, 0, 0, 1
     head = ""
     for index, char in enumerate(text):

@@ -44,3 +44,10 @@ def test_braces_in_strings_and_comments_do_not_count(check, tree):
 
 def test_a_marked_table_is_exempt(check, tree):
     assert check("sizes", tree({"src/a.cpp": "// table: one row per kind\nint f() {\n" + body(90) + "}\n"})) == (0, [])
+
+
+def test_branches_of_the_preprocessor_count_once(check, tree):
+    text = "#if A\nint f(int a) {\n#else\nint f(long a) {\n#endif\n  return 1;\n}\n" + "int x;\n" * 90
+    assert check("sizes", tree({"src/a.cpp": text})) == (0, [])
+    text = "#if A\nint f(int a) {\n#else\nint f(long a) {\n#endif\n" + body(90) + "}\n"
+    assert check("sizes", tree({"src/b.cpp": text})) == (1, ["src/b.cpp:2: f has 95 lines (limit 80, aim 40)"])
