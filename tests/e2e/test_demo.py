@@ -39,7 +39,8 @@ def test_gigabytes_were_unused_when_it_failed(demo, build):
 def test_the_replay_predicts_every_call_and_place(demo, build):
     verify = figures(build, "replay", demo[1] / "default.fsr")["verify"]
     assert verify["block_events"] > 1000
-    assert verify["address_matches"] == verify["block_events"] or verify["first_divergence"] is None
+    assert verify["first_divergence"] is None
+    assert verify["address_matches"] > 1000
     assert verify["segment_matches"] == verify["segment_calls"] > 100
 
 
