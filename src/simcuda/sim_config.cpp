@@ -144,6 +144,10 @@ Result<SimConfig> resolve_gpu(std::string_view text) {
   return config;
 }
 
+std::string uuid_text(int index) {
+  return "GPU-46726167-5363-6f70-652d-73696d2d003" + std::to_string(index);
+}
+
 std::string format_config(const SimConfig& config) {
   std::string text = "devices=" + std::to_string(config.devices) +
                      ";total_bytes=" + std::to_string(config.total_bytes) +

@@ -63,6 +63,10 @@ Result<SimConfig> resolve_gpu(std::string_view text);
 std::string format_config(const SimConfig& config);
 Result<SimConfig> parse_config(std::string_view text);
 
+// Identity of card `index` of the machine: its PCI bus number is kFirstPciBus + index.
+inline constexpr int kFirstPciBus = 0x17;
+std::string uuid_text(int index);  // "GPU-46726167-…", as NVML and CUDA_VISIBLE_DEVICES spell it
+
 inline constexpr const char* kConfigVariable = "FRAGSCOPE_SIM";
 inline constexpr const char* kLedgerVariable = "FRAGSCOPE_SIM_LEDGER";
 

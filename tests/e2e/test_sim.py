@@ -77,6 +77,26 @@ def test_context_bytes_are_charged_once(build, major):
     assert out == f"{GIB - 100 * 2**20} {GIB}\n"
 
 
+@pytest.mark.parametrize("variable, cards", [
+    ("2,0", "2 0 "), ("1", "1 "), ("", "none"), ("-1", "none"), ("1,9,2", "1 "), ("1,1", "none"),
+    ("GPU-46726167-5363-6f70-652d-73696d2d0032", "2 "), ("NoSuch,0", "none"),
+])
+def test_visible_devices(build, major, monkeypatch, variable, cards):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    assert run(build, major, "tenant", "cards", devices=3) == cards
+
+
+def test_hidden_cards_keep_their_books(build, major, monkeypatch, tmp_path):
+    ledger = tmp_path / "ledger"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    first = start(build, major, "tenant", "hold", 700, ledger=ledger, devices=2)
+    assert first.stdout.readline() == "held\n"
+    assert run(build, major, "tenant", "free", ledger=ledger, devices=2) == f"{324 * 2**20} {GIB}\n"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert run(build, major, "tenant", "free", ledger=ledger, devices=2) == f"{GIB} {GIB}\n"
+    first.communicate(timeout=60)
+
+
 def test_two_processes_share_a_card(build, major, tmp_path):
     ledger = tmp_path / "ledger"
     first = start(build, major, "tenant", "hold", 700, ledger=ledger)

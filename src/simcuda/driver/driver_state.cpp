@@ -5,9 +5,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 namespace fragscope::simcuda {
 
@@ -33,8 +35,34 @@ void reserve_window(int ordinal) {
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 }
 
-void set_up_device(DriverState& state, int ordinal) {
-  auto device = std::make_unique<Device>(ordinal, *state.ledger);
+// The cards this process may see, in its order. As documented for CUDA_VISIBLE_DEVICES: numbers or
+// beginnings of UUIDs; the first that names no card, or one twice, ends the list.
+std::vector<int> visible_cards(int cards) {
+  std::vector<int> visible;
+  const char* text = ::secure_getenv("CUDA_VISIBLE_DEVICES");
+  if (text == nullptr) {
+    for (int i = 0; i < cards; ++i) visible.push_back(i);
+    return visible;
+  }
+  std::string_view rest(text);
+  while (!rest.empty()) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(item.size() + 1, rest.size()));
+    int found = -1;
+    for (int i = 0; i < cards; ++i) {
+      const bool by_uuid = item.size() > 4 && item.substr(0, 4) == "GPU-" &&
+                           std::string_view(uuid_text(i)).substr(0, item.size()) == item;
+      if (found < 0 && (by_uuid || item == std::to_string(i))) found = i;
+    }
+    if (found < 0) break;
+    if (std::find(visible.begin(), visible.end(), found) != visible.end()) return {};
+    visible.push_back(found);
+  }
+  return visible;
+}
+
+void set_up_device(DriverState& state, int ordinal, int card) {
+  auto device = std::make_unique<Device>(ordinal, card, *state.ledger);
   device->primary.device = device.get();
   device->primary.primary = true;
   device->primary.id = state.next_id++;
@@ -55,6 +83,8 @@ CUresult create_state() {
     std::fprintf(stderr, "fragscope: %s\n", config.error().text.c_str());
     return CUDA_ERROR_NO_DEVICE;
   }
+  const std::vector<int> visible = visible_cards(config->devices);
+  if (visible.empty()) return CUDA_ERROR_NO_DEVICE;
   auto ledger =
       Ledger::open(::secure_getenv(kLedgerVariable), config->devices, config->total_bytes);
   if (!ledger) {
@@ -64,7 +94,9 @@ CUresult create_state() {
   auto* state = new DriverState;
   state->config = std::move(*config);
   state->ledger = std::move(*ledger);
-  for (int i = 0; i < state->config.devices; ++i) set_up_device(*state, i);
+  for (size_t i = 0; i < visible.size(); ++i) {
+    set_up_device(*state, static_cast<int>(i), visible[i]);
+  }
   ::pthread_atfork(nullptr, nullptr, [] { g_forked.store(true); });
   g_state.store(state, std::memory_order_release);
   return CUDA_SUCCESS;

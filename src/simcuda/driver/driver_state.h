@@ -16,9 +16,10 @@
 namespace fragscope::simcuda {
 
 struct Device {
-  Device(int number, Ledger& ledger)
-      : ordinal(number), book(ledger, number), memory(number, book) {}
-  int ordinal;
+  Device(int number, int card_number, Ledger& ledger)
+      : ordinal(number), card(card_number), book(ledger, card_number), memory(number, book) {}
+  int ordinal;  // as this process counts, after CUDA_VISIBLE_DEVICES
+  int card;     // as the machine and its ledger count
   LedgerBook book;
   model::DeviceMemory memory;
   Overlay overlay;
@@ -97,7 +98,7 @@ unsigned thread_number();  // small, unique per thread of the process
 // One appended line of the books, when asked for. Not under the lock.
 void write_books(const char* call, uint64_t address, uint64_t bytes, CUresult result);
 
-// The counted answer of everything that is not implemented.
+// Counts the call by name; CUDA_ERROR_NOT_SUPPORTED.
 CUresult unsupported_call(const char* name);
 
 // Bodies of API functions: body(state) under the lock, body(state, context) with a current context.
@@ -156,7 +157,6 @@ CUresult pool_allocate(DriverState& state, CUmemoryPool pool, size_t bytes, CUde
 bool pool_free(DriverState& state, CUdeviceptr address, CUresult& result);
 void pool_trim(DriverState& state, CUmemoryPool pool, uint64_t keep_bytes);
 
-int device_attribute(const SimConfig& config, CUdevice_attribute attribute, int ordinal,
-                     bool& known);
+int device_attribute(const SimConfig& config, CUdevice_attribute attribute, int card, bool& known);
 
 }  // namespace fragscope::simcuda

@@ -37,8 +37,7 @@ Shape shape_of(const SimConfig& config) {
 
 }  // namespace
 
-int device_attribute(const SimConfig& config, CUdevice_attribute attribute, int ordinal,
-                     bool& known) {
+int device_attribute(const SimConfig& config, CUdevice_attribute attribute, int card, bool& known) {
   const Shape shape = shape_of(config);
   known = true;
   switch (static_cast<int>(attribute)) {
@@ -100,7 +99,7 @@ CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
     if (device_at(state, device) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
     std::memcpy(uuid->bytes, "FragScope-sim-\0", 16);
-    uuid->bytes[15] = static_cast<char>('0' + device);
+    uuid->bytes[15] = static_cast<char>('0' + device_at(state, device)->card);
     return CUDA_SUCCESS;
   });
 }
@@ -122,7 +121,7 @@ CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, 
   const CUresult result = with_state([&](DriverState& state) {
     if (device_at(state, device) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     if (value == nullptr || attribute < 1) return CUDA_ERROR_INVALID_VALUE;
-    *value = device_attribute(state.config, attribute, device, known);
+    *value = device_attribute(state.config, attribute, device_at(state, device)->card, known);
     return CUDA_SUCCESS;
   });
   if (known) return result;
@@ -136,7 +135,8 @@ CUresult CUDAAPI cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
   return with_state([&](DriverState& state) {
     if (device_at(state, device) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     if (text == nullptr || length < 13) return CUDA_ERROR_INVALID_VALUE;
-    std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0", 0x17 + device);
+    std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0",
+                  kFirstPciBus + device_at(state, device)->card);
     return CUDA_SUCCESS;
   });
 }
@@ -146,9 +146,12 @@ CUresult CUDAAPI cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
     unsigned domain = 0, bus = 0, slot = 0;
     if (device == nullptr || text == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (std::sscanf(text, "%x:%x:%x", &domain, &bus, &slot) < 3) return CUDA_ERROR_INVALID_VALUE;
-    if (device_at(state, static_cast<int>(bus) - 0x17) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    *device = static_cast<int>(bus) - 0x17;
-    return CUDA_SUCCESS;
+    for (const auto& known : state.devices) {
+      if (known->card != static_cast<int>(bus) - kFirstPciBus) continue;
+      *device = known->ordinal;
+      return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_DEVICE;
   });
 }
 

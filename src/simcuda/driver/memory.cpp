@@ -76,7 +76,7 @@ CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) {
 CUresult CUDAAPI cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
   return with_context([&](DriverState& state, CUctx_st& context) {
     const uint64_t total = state.config.total_bytes;
-    const uint64_t used = state.ledger->used(context.device->ordinal);
+    const uint64_t used = state.ledger->used(context.device->card);
     if (free_bytes != nullptr) *free_bytes = used < total ? total - used : 0;
     if (total_bytes != nullptr) *total_bytes = total;
     return CUDA_SUCCESS;

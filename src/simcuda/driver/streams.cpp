@@ -227,9 +227,13 @@ CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
   });
 }
 
-CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int) {
+CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
   return with_stream(handle, [&](DriverState& state, CUctx_st&, CUstream_st& stream) -> CUresult {
     if (find_event(state, event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0 &&
+        capture_node(state, &stream, CU_GRAPH_NODE_TYPE_WAIT_EVENT)) {
+      return CUDA_SUCCESS;
+    }
     if (event->capture_id != 0) return join_capture(state, stream, *event);
     if (stream.capture != nullptr && event->recorded) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     return CUDA_SUCCESS;
@@ -257,15 +261,20 @@ CUresult CUDAAPI cuEventDestroy_v2(CUevent event) {
   });
 }
 
-CUresult CUDAAPI cuEventRecord(CUevent event, CUstream handle) {
+CUresult CUDAAPI cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned int flags) {
   return with_stream(handle, [&](DriverState& state, CUctx_st& context, CUstream_st& stream) {
     if (find_event(state, event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const bool external = (flags & CU_EVENT_RECORD_EXTERNAL) != 0;
+    if (external && capture_node(state, &stream, CU_GRAPH_NODE_TYPE_EVENT_RECORD)) {
+      event->recorded = true;
+      return CUDA_SUCCESS;
+    }
     record(state, context, stream, event);
     return CUDA_SUCCESS;
   });
 }
-CUresult CUDAAPI cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int) {
-  return cuEventRecord(event, stream);
+CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream) {
+  return cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_DEFAULT);
 }
 
 CUresult CUDAAPI cuEventQuery(CUevent event) {

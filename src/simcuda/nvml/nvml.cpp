@@ -183,15 +183,11 @@ NvmlResult handle_of_bus(const char* text, Device* out) {
     unsigned domain = 0, bus = 0, slot = 0;
     if (text == nullptr || out == nullptr) return kInvalidArgument;
     if (std::sscanf(text, "%x:%x:%x", &domain, &bus, &slot) < 3) return kInvalidArgument;
-    const int ordinal = static_cast<int>(bus) - 0x17;
+    const int ordinal = static_cast<int>(bus) - kFirstPciBus;
     if (ordinal < 0 || ordinal >= machine.config.devices) return kNotFound;
     *out = &kOrdinals[ordinal];
     return kSuccess;
   });
-}
-
-void uuid_of(int ordinal, char (&text)[48]) {
-  std::snprintf(text, sizeof text, "GPU-46726167-5363-6f70-652d-73696d2d00%02x", '0' + ordinal);
 }
 
 constexpr const char* kDriverVersion = "580.65.06";  // a release of the CUDA 13 branch
@@ -282,9 +278,7 @@ NVML_EXPORT int nvmlDeviceGetHandleByUUID(const char* text, Device* out) {
   return with_machine([&](Machine& machine) {
     if (text == nullptr || out == nullptr) return kInvalidArgument;
     for (int i = 0; i < machine.config.devices; ++i) {
-      char uuid[48];
-      uuid_of(i, uuid);
-      if (std::strcmp(uuid, text) == 0) return put(out, static_cast<Device>(&kOrdinals[i]));
+      if (uuid_text(i) == text) return put(out, static_cast<Device>(&kOrdinals[i]));
     }
     return kNotFound;
   });
@@ -304,16 +298,14 @@ NVML_EXPORT int nvmlDeviceGetName(Device device, char* name, unsigned room) {
 }
 NVML_EXPORT int nvmlDeviceGetUUID(Device device, char* text, unsigned room) {
   return with_device(device, [&](Machine&, int ordinal) {
-    char uuid[48];
-    uuid_of(ordinal, uuid);
-    return put_text(text, room, uuid);
+    return put_text(text, room, uuid_text(ordinal).c_str());
   });
 }
 NVML_EXPORT int nvmlDeviceGetPciInfo_v3(Device device, PciInfo* out) {
   return with_device(device, [&](Machine&, int ordinal) {
     if (out == nullptr) return kInvalidArgument;
     *out = {};
-    out->bus = static_cast<unsigned>(0x17 + ordinal);
+    out->bus = static_cast<unsigned>(kFirstPciBus + ordinal);
     out->pci_device_id = 0x20B010DE;
     out->pci_subsystem_id = 0x134F10DE;
     std::snprintf(out->bus_id_legacy, sizeof out->bus_id_legacy, "0000:%02X:00.0", out->bus);

@@ -48,6 +48,12 @@ CUresult fill_properties(const DriverCalls& calls, cudaDeviceProp& out, int devi
   return CUDA_SUCCESS;
 }
 
+cudaError_t get_properties(cudaDeviceProp* out, int device) {
+  return call([&](const DriverCalls& calls) {
+    return out == nullptr ? CUDA_ERROR_INVALID_VALUE : fill_properties(calls, *out, device);
+  });
+}
+
 cudaError_t entry_point(const char* name, void** function, int version, unsigned long long flags,
                         cudaDriverEntryPointQueryResult* status) {
   return call([&](const DriverCalls& calls) {
@@ -166,13 +172,13 @@ cudaError_t CUDARTAPI cudaSetDeviceFlags(unsigned int flags) {
 
 #if CUDART_VERSION >= 13000
 cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* out, int device) {
+  return get_properties(out, device);
+}
 #else
 cudaError_t CUDARTAPI cudaGetDeviceProperties_v2(cudaDeviceProp* out, int device) {
-#endif
-  return call([&](const DriverCalls& calls) {
-    return out == nullptr ? CUDA_ERROR_INVALID_VALUE : fill_properties(calls, *out, device);
-  });
+  return get_properties(out, device);
 }
+#endif
 
 cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return call([&](const DriverCalls& calls) {

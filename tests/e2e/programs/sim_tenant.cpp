@@ -1,6 +1,6 @@
 // One of several users of a card. `hold MIB`: allocates, says "held" or the error's name, and waits
 // for the end of stdin. `addresses SEED`: random calls, one line each. `fork`: CUDA in a forked
-// child. `free`: prints the free bytes.
+// child. `free`: prints the free bytes. `cards`: prints the visible cards.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,6 +56,18 @@ int fork_child() {
   return g_failures;
 }
 
+// The visible cards: their PCI bus numbers.
+int print_cards() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) std::printf("none");
+  for (int device = 0; device < count; ++device) {
+    int bus = 0;
+    OK(cudaDeviceGetAttribute(&bus, cudaDevAttrPciBusId, device));
+    std::printf("%d ", bus - 0x17);
+  }
+  return g_failures;
+}
+
 int print_free() {
   size_t free = 0, total = 0;
   OK(cudaMemGetInfo(&free, &total));
@@ -70,5 +82,6 @@ int main(int count, char** arguments) {
   const unsigned number = count > 2 ? static_cast<unsigned>(std::atoi(arguments[2])) : 0;
   if (std::strcmp(what, "hold") == 0) return hold(number);
   if (std::strcmp(what, "addresses") == 0) return addresses(number);
+  if (std::strcmp(what, "cards") == 0) return print_cards();
   return std::strcmp(what, "fork") == 0 ? fork_child() : print_free();
 }

@@ -64,6 +64,11 @@ TEST_CASE("a configuration that cannot be used is refused") {
   CHECK_FALSE(parse_config("total_bytes=2097152;context_bytes=2097153"));
 }
 
+TEST_CASE("cards have distinct identities") {
+  CHECK(uuid_text(0).size() == std::string("GPU-00000000-0000-0000-0000-000000000000").size());
+  CHECK(uuid_text(0) != uuid_text(1));
+}
+
 TEST_CASE("presets have distinct ids, a source and a context that fits") {
   std::set<std::string> ids;
   for (const GpuPreset& preset : gpu_presets()) {
