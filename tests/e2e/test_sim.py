@@ -1,6 +1,7 @@
 """The simulated GPU's stand-ins from outside: programs linked against the simulated runtime, shared
 cards, exports."""
 
+import json
 import os
 import pathlib
 import re
@@ -211,3 +212,35 @@ def test_stand_ins_export_their_api_and_need_only_libc(build):
         needed = set(re.findall(r"NEEDED\s+(\S+)", dynamic))
         allowed = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0"}
         assert {n for n in needed if not n.startswith("ld-linux")} <= allowed, path.name
+
+
+KINDS = {
+    "cuMemAlloc_v2": "device_alloc", "cuMemAllocPitch_v2": "device_alloc",
+    "cuMemFree_v2": "device_free", "cuMemAllocManaged": "managed_alloc",
+    "cuMemHostAlloc": "pinned_alloc", "cuMemFreeHost": "pinned_free",
+    "cuMemHostRegister_v2": "pinned_register", "cuMemHostUnregister": "pinned_unregister",
+}
+
+
+@pytest.mark.parametrize("program", ["tenant", "memory"])
+def test_the_recorder_missed_nothing_that_the_device_served(build, major, tmp_path, program):
+    """The device's own books against the recorded events, call by call."""
+    books, out = tmp_path / "books.txt", tmp_path / "run.fsr"
+    arguments = ["addresses", "3"] if program == "tenant" else []
+    environment = dict(os.environ, LD_PRELOAD=str(build / "lib/libfragscope.so"),
+                       FRAGSCOPE_OUT=str(out), FRAGSCOPE_SIM=f"total_bytes={GIB};books={books}")
+    done = subprocess.run([build / f"tests/sim/sim_{program}_{major}", *arguments],
+                          env=environment, text=True, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    served = [line.split() for line in books.read_text().splitlines()]
+    served = [(KINDS[c], int(address, 16), int(result))
+              for _, _, c, address, _, result in served if c in KINDS]
+    listing = subprocess.run([build / "bin/fragscope", "events", "--jsonl", out], text=True,
+                             capture_output=True, check=True, timeout=60).stdout
+    events = [json.loads(line) for line in listing.splitlines()]
+    seen = [(e["kind"], e["address"] or 0, e["result"])
+            for e in events if e["plane"] == "driver" and e["kind"] in KINDS.values()]
+    if program == "memory":  # also makes calls that the runtime refuses before the driver is asked
+        served, seen = ([e for e in calls if e[1] and e[2] == 0] for calls in (served, seen))
+    assert len(served) > 15
+    assert seen == served
