@@ -110,6 +110,10 @@ void write_facts(Session& session, uint64_t capacity_bytes) {
   session.write_property("log.capacity_bytes", capacity_bytes);
   session.write_property("stacks", session.settings.stack_depth != 0 ? "native" : "none");
   session.write_property("enforce", session.settings.enforce ? "shim" : "none");
+  const char* const policy_settings = secure_getenv("FRAGSCOPE_ALLOC_CONF");
+  if (session.settings.enforce && policy_settings != nullptr) {
+    session.write_property("alloc_conf", policy_settings);
+  }
   session.write_property("block_source", "none");
   write_runtime_copies(session);
 }
