@@ -64,11 +64,12 @@ replay::ProcessFacts process_facts(const OpenRun& run, const trace::TraceReader&
         process.pid == reader.process().pid && process.start_ticks == reader.process().start_ticks;
     if (same && !told && process.exit.kind != trace::ExitKind::running) facts.exit = process.exit;
   }
-  take_note(run, "torch", "torch_version", facts);
+  // The policy of --enforce=shim is the newest release's, whatever torch the command has.
+  const bool policy = facts.property("enforce") == "shim";
+  if (!policy) take_note(run, "torch", "torch_version", facts);
   const auto enforced = run.info->notes.find("enforce");
-  if (enforced != run.info->notes.end() && enforced->second == "native") {
-    take_note(run, "alloc_conf", "alloc_conf", facts);
-  }
+  const std::string way = enforced == run.info->notes.end() ? "" : enforced->second;
+  if (way == (policy ? "shim" : "native")) take_note(run, "alloc_conf", "alloc_conf", facts);
   return facts;
 }
 
