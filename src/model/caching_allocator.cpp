@@ -70,7 +70,7 @@ BlockIndex CachingAllocator::take_free(const Request& request) {
   }
   const FreeEntry entry = arena.free.at(at);
   if (refuses_oversize(request.rounded, entry.size)) return kNone;
-  arena.free.erase(entry);
+  arena.free.erase_at(at);
   return entry.block;
 }
 

@@ -4,9 +4,25 @@
 
 namespace fragscope::model {
 
+namespace {
+
+// std::lower_bound whose steps are conditional moves.
+template <typename Less>
+const FreeEntry* first_not_less(const FreeEntry* first, size_t count, Less less) {
+  while (count > 1) {
+    const size_t half = count / 2;
+    first += less(first[half - 1]) ? half : 0;
+    count -= half;
+  }
+  return first + (count == 1 && less(*first) ? 1 : 0);
+}
+
+}  // namespace
+
 uint32_t FreeSet::place_for(const FreeEntry& entry) const {
-  const auto found = std::lower_bound(greatest_.begin(), greatest_.end(), entry);
-  const auto place = static_cast<uint32_t>(found - greatest_.begin());
+  const FreeEntry* found = first_not_less(greatest_.data(), greatest_.size(),
+                                          [&](const FreeEntry& other) { return other < entry; });
+  const auto place = static_cast<uint32_t>(found - greatest_.data());
   return std::min(place, static_cast<uint32_t>(greatest_.size()) - 1);
 }
 
@@ -53,7 +69,7 @@ void FreeSet::insert(const FreeEntry& entry) {
   }
   Leaf& target = leaf(place);
   FreeEntry* const last = target.entries + target.count;
-  FreeEntry* const at = std::lower_bound(target.entries, last, entry);
+  FreeEntry* const at = target.entries + slot_for(target, entry);
   std::copy_backward(at, last, last + 1);
   *at = entry;
   ++target.count;
@@ -63,27 +79,35 @@ void FreeSet::insert(const FreeEntry& entry) {
 
 void FreeSet::erase(const FreeEntry& entry) {
   const uint32_t place = place_for(entry);
-  Leaf& target = leaf(place);
-  FreeEntry* const last = target.entries + target.count;
-  FreeEntry* const at = std::lower_bound(target.entries, last, entry);
-  std::copy(at + 1, last, at);
+  erase_at({place, slot_for(leaf(place), entry)});
+}
+
+void FreeSet::erase_at(Position at) {
+  Leaf& target = leaf(at.leaf);
+  FreeEntry* const gone = target.entries + at.slot;
+  std::copy(gone + 1, target.entries + target.count, gone);
   --target.count;
   --count_;
   if (target.count == 0) {
-    drop_leaf(place);
+    drop_leaf(at.leaf);
   } else {
-    greatest_[place] = target.entries[target.count - 1];
+    greatest_[at.leaf] = target.entries[target.count - 1];
   }
 }
 
+uint32_t FreeSet::slot_for(const Leaf& target, const FreeEntry& entry) {
+  const FreeEntry* at = first_not_less(target.entries, target.count,
+                                       [&](const FreeEntry& other) { return other < entry; });
+  return static_cast<uint32_t>(at - target.entries);
+}
+
 FreeSet::Position FreeSet::lower_bound(uint64_t size) const {
-  const auto smaller = [](const FreeEntry& entry, uint64_t bytes) { return entry.size < bytes; };
-  const auto found = std::lower_bound(greatest_.begin(), greatest_.end(), size, smaller);
-  if (found == greatest_.end()) return end();
-  const auto place = static_cast<uint32_t>(found - greatest_.begin());
+  const auto smaller = [size](const FreeEntry& entry) { return entry.size < size; };
+  const FreeEntry* found = first_not_less(greatest_.data(), greatest_.size(), smaller);
+  const auto place = static_cast<uint32_t>(found - greatest_.data());
+  if (place == greatest_.size()) return end();
   const Leaf& target = leaf(place);
-  const FreeEntry* const at =
-      std::lower_bound(target.entries, target.entries + target.count, size, smaller);
+  const FreeEntry* at = first_not_less(target.entries, target.count, smaller);
   return {place, static_cast<uint32_t>(at - target.entries)};
 }
 

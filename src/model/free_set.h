@@ -19,10 +19,10 @@ struct FreeEntry {
   uint64_t address = 0;
   BlockIndex block = kNone;
 
+  // Without branches: the outcomes are random to a branch predictor.
   bool operator<(const FreeEntry& other) const {
-    if (size != other.size) return size < other.size;
-    if (tie != other.tie) return tie < other.tie;
-    return address < other.address;
+    const bool tie_less = (tie < other.tie) | ((tie == other.tie) & (address < other.address));
+    return (size < other.size) | ((size == other.size) & tie_less);
   }
 };
 
@@ -40,6 +40,7 @@ class FreeSet {
   void insert(const FreeEntry& entry);
   // The entry must be there.
   void erase(const FreeEntry& entry);
+  void erase_at(Position at);
 
   // First entry of at least `size` bytes; end() if none.
   Position lower_bound(uint64_t size) const;
@@ -59,6 +60,7 @@ class FreeSet {
   Leaf& leaf(uint32_t place) { return leaves_[order_[place]]; }
   // First leaf whose greatest entry is not below `entry`; the last leaf if there is none.
   uint32_t place_for(const FreeEntry& entry) const;
+  static uint32_t slot_for(const Leaf& target, const FreeEntry& entry);
   void split_leaf(uint32_t place);
   void drop_leaf(uint32_t place);
 
