@@ -45,6 +45,13 @@ void forget_order(model::PoolStat& stat) {
   }
 }
 
+// Which of two joined blocks survives decides what a free block says of its last use.
+void forget_last_uses(model::SegmentSnapshot& segment) {
+  for (model::BlockSnapshot& block : segment.blocks) {
+    if (block.state == model::BlockState::kInactive) block.requested_size = 0;
+  }
+}
+
 // A misuse of pools and scopes is an error in both; its text is an assertion's source line.
 bool is_misuse_text(model::CommandKind kind) {
   return kind == model::CommandKind::kBeginPool || kind == model::CommandKind::kEndPool ||
@@ -63,6 +70,7 @@ ListResult normal_form(ListResult result) {
     if (!unordered) break;
     forget_order(device.stats.inactive_split);
     forget_order(device.stats.inactive_split_bytes);
+    for (model::SegmentSnapshot& segment : device.segments) forget_last_uses(segment);
   }
   return result;
 }
