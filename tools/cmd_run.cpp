@@ -28,6 +28,8 @@ constexpr milliseconds kPollInterval{20};
 // How long recorded descendants that outlive the command are waited for.
 constexpr std::chrono::seconds kDescendantGrace{10};
 constexpr std::chrono::seconds kTellAfter{1};
+// How long descendants that have recorded nothing may take to begin.
+constexpr std::chrono::seconds kBeginGrace{1};
 
 int exit_code_of(trace::ProcessExit exit) {
   return exit.kind == trace::ExitKind::signaled ? 128 + exit.code : exit.code;
@@ -82,7 +84,7 @@ class Run {
   bool keep_waiting(const Supervisor& supervisor);
   void drain();
   void tell(const std::string& line) const {
-    if (!options_.quiet) fmt::print(stderr, "fragscope: {}\n", one_line(line));
+    if (!options_.quiet) say(line);
   }
 
   const RunOptions& options_;
@@ -126,12 +128,13 @@ void Run::drain() {
   warn(polled.error().text + "; the command goes on, its record may end here");
 }
 
-// True while recorded descendants of the ended command are worth waiting for.
+// True while descendants of the ended command are worth waiting for.
 bool Run::keep_waiting(const Supervisor& supervisor) {
   const uint64_t alive = collector_ ? collector_->live_processes() : 0;
-  if (alive == 0 || supervisor.asked_to_stop()) return false;
+  if (!collector_ || supervisor.asked_to_stop() || !supervisor.has_descendants()) return false;
   const auto now = steady_clock::now();
   if (!command_end_) command_end_ = now;
+  if (alive == 0) return now - *command_end_ < kBeginGrace;
   if (!told_of_descendants_ && now - *command_end_ > kTellAfter) {
     told_of_descendants_ = true;
     tell(

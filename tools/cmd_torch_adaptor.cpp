@@ -24,9 +24,8 @@ int build(const AdaptorOptions& options) {
   if (!torch.ok()) return fail(torch.error());
   if (!torch.value()) return fail(fmt::format("{} has no torch", python.value()), kExitNo);
   const Installation installation = find_installation();
-  const auto built = ensure_adaptor(
-      {installation, *torch.value(), adaptor_directory(), options.rebuild,
-       [](const std::string& line) { fmt::print(stderr, "fragscope: {}\n", line); }});
+  const auto built = ensure_adaptor({installation, *torch.value(), adaptor_directory(),
+                                     options.rebuild, [](const std::string& line) { say(line); }});
   if (!built.ok()) return fail(built.error());
   fmt::print("{}\n", built->path);
   return kExitOk;

@@ -27,11 +27,15 @@ int fail(const Error& error, int exit_code) {
 }
 
 int fail(std::string_view text, int exit_code) {
-  const std::string line = "fragscope: " + one_line(text) + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  say(text);
   return exit_code;
 }
 
-void warn(std::string_view text) { fail("warning: " + std::string(text), 0); }
+void say(std::string_view text) {
+  const std::string line = "fragscope: " + one_line(text) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+void warn(std::string_view text) { say("warning: " + std::string(text)); }
 
 }  // namespace fragscope::tools

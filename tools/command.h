@@ -37,7 +37,10 @@ int fail(const Error& error);
 int fail(const Error& error, int exit_code);
 int fail(std::string_view text, int exit_code);
 
-// `fragscope: warning: <text>` on stderr.
+// `fragscope: <text>` on stderr, in one line; never throws, whatever has become of stderr.
+void say(std::string_view text);
+
+// The same with `warning: ` in front.
 void warn(std::string_view text);
 
 // Control characters as \xNN: for text of foreign origin (paths, program names) in one line.

@@ -1,5 +1,7 @@
 // fragscope: records, replays and explains the GPU memory of unmodified programs.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -32,12 +34,24 @@ bool is_command(const CLI::App& app, const std::string& name) {
 
 // A result that did not reach its reader is a failure, however right it was.
 int finish_output(int exit_code) {
+  if (exit_code == kExitOutput) return exit_code;  // has been told
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
   return fail(fmt::format("cannot write to standard output: {}", std::strerror(errno)),
               kExitOutput);
 }
 
+// A stream that was closed for us must not become the number of a file of ours. What stands in for
+// it is closed again in a command that is started.
+void hold_standard_streams() {
+  while (true) {
+    const int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (fd > STDERR_FILENO) ::close(fd);
+    if (fd > STDERR_FILENO || fd < 0) return;
+  }
+}
+
 int main(int argc, char** argv) {
+  hold_standard_streams();
   CLI::App app("Records, replays and explains the GPU memory of unmodified programs", "fragscope");
   app.set_version_flag("--version", fmt::format("fragscope {}", kVersion));
   app.require_subcommand(1);
@@ -57,6 +71,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return finish_output(parse_failure(app, error));
   } catch (const std::exception& error) {
+    if (std::ferror(stdout) != 0) return finish_output(kExitOk);
     return fail(error.what(), kExitNo);
   }
   return finish_output(context.exit_code);

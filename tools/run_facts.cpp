@@ -102,9 +102,11 @@ RunFacts gather_facts(OpenRun& run) {
     process.exit = exit_of(run.info, reader.process());
     collect_properties(reader.process(), process);
     if (reader.damage()) process.damage = reader.damage()->text;
-    if (!process.process.sealed &&
-        capture::process_is_alive(process.process.pid, process.process.start_ticks)) {
-      facts.live = true;
+    // A trace that was put together from logs while its process lives says "running".
+    if (process.exit.kind == trace::ExitKind::running) {
+      process.process.sealed = false;
+      facts.live =
+          facts.live || capture::process_is_alive(process.process.pid, process.process.start_ticks);
     }
     facts.processes.push_back(std::move(process));
   }

@@ -68,7 +68,7 @@ void prepare_adaptor(const RunOptions& options, RunPlan& plan) {
   if (!plan.torch || options.no_record) return;
   const std::string directory = adaptor_directory();
   const auto progress = [&](const std::string& line) {
-    if (!options.quiet) fmt::print(stderr, "fragscope: {}\n", line);
+    if (!options.quiet) say(line);
   };
   const auto adaptor = ensure_adaptor({plan.installation, *plan.torch, directory, false, progress});
   if (adaptor.ok()) {

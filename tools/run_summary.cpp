@@ -14,8 +14,6 @@ namespace {
 constexpr std::array kEscapes = {"sudo",   "su",   "doas",   "ssh",         "docker",
                                  "podman", "srun", "mpirun", "singularity", "systemd-run"};
 
-void say(const std::string& line) { fmt::print(stderr, "fragscope: {}\n", one_line(line)); }
-
 std::string plural(uint64_t count, const std::string& what, const std::string& ending = "s") {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : ending);
 }

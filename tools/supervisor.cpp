@@ -148,7 +148,8 @@ void Supervisor::handle(const siginfo_t& signal) {
 bool Supervisor::reap(const OnExit& on_exit) {
   bool any = false;
   int status = 0;
-  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;) {
+  pid_t pid = 0;
+  while ((pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
     if (WIFSTOPPED(status)) {
       if (pid == pid_) follow_stop(WSTOPSIG(status));
       continue;
@@ -157,6 +158,7 @@ bool Supervisor::reap(const OnExit& on_exit) {
     if (pid == pid_) exit_ = exit_of(status);
     on_exit(static_cast<uint32_t>(pid), exit_of(status));
   }
+  has_descendants_ = pid == 0;
   return any;
 }
 

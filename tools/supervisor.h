@@ -39,6 +39,8 @@ class Supervisor {
   pid_t pid() const { return pid_; }
   bool ended() const { return exit_.kind != trace::ExitKind::running; }
   trace::ProcessExit exit() const { return exit_; }  // of the command
+  // Children are left: the command, or descendants of it that were adopted.
+  bool has_descendants() const { return has_descendants_; }
   // An interrupt or termination signal came in after the command had ended.
   bool asked_to_stop() const { return asked_to_stop_; }
 
@@ -50,6 +52,7 @@ class Supervisor {
 
   pid_t pid_;
   trace::ProcessExit exit_;
+  bool has_descendants_ = true;
   bool asked_to_stop_ = false;
 };
 

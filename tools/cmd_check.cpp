@@ -1,0 +1,165 @@
+// fragscope check: can this machine record, and what is missing?
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "simcuda/sim_config.h"
+#include "tools/command.h"
+#include "tools/log_place.h"
+#include "tools/program_lookup.h"
+#include "tools/run_plan.h"
+#include "tools/torch_adaptor.h"
+
+namespace fragscope::tools {
+namespace {
+
+struct CheckOptions {
+  std::string gpu;
+  std::string python = "python3";
+  bool json = false;
+};
+
+enum class State { ok, note, missing };  // note: recording works, with less in it
+
+struct Finding {
+  std::string what;
+  State state;
+  std::string text;
+};
+
+const char* state_name(State state) {
+  switch (state) {
+    case State::ok:
+      return "ok";
+    case State::note:
+      return "note";
+    case State::missing:
+      return "missing";
+  }
+  return "?";
+}
+
+Finding check_recorder(const Installation& installation) {
+  const Status usable = check_shim(installation);
+  if (!usable.ok()) return {"recorder", State::missing, usable.error().text};
+  return {"recorder", State::ok, installation.shim};
+}
+
+Finding check_gpu(const CheckOptions& options, const Installation& installation) {
+  if (options.gpu.empty()) {
+    const auto reason = why_no_gpu_driver();
+    if (!reason) return {"GPU", State::ok, "the driver's libcuda.so.1 can be loaded"};
+    return {"GPU", State::missing,
+            fmt::format("no NVIDIA driver ({}); a card can be simulated: fragscope run --gpu 24GiB",
+                        *reason)};
+  }
+  const auto gpu = simcuda::resolve_gpu(options.gpu);
+  if (!gpu.ok()) return {"GPU", State::missing, gpu.error().text};
+  const Status usable = check_stand_ins(installation);
+  if (!usable.ok()) return {"GPU", State::missing, usable.error().text};
+  return {"GPU", State::ok,
+          fmt::format("simulated: {} x {}, {}", gpu->devices, gpu->name,
+                      format_size(gpu->total_bytes))};
+}
+
+Finding check_stacks() {
+  void* unwind = ::dlopen("libunwind.so.8", RTLD_LAZY | RTLD_LOCAL);
+  if (unwind == nullptr) {
+    return {"call stacks", State::note,
+            "libunwind.so.8 is not there, events will have no stacks (Debian, Ubuntu: apt install "
+            "libunwind8)"};
+  }
+  ::dlclose(unwind);
+  return {"call stacks", State::ok, "libunwind.so.8"};
+}
+
+Finding check_log_place() {
+  const LogPlace place = choose_log_place({".", std::nullopt, false});
+  if (!place.in_memory) {
+    return {"logs", State::note,
+            fmt::format("{}: logs will lie on disk, in the run directory", place.reason)};
+  }
+  std::error_code ignored;
+  std::filesystem::remove(place.directory, ignored);
+  return {"logs", State::ok,
+          fmt::format("in memory, below {}, {} for each process",
+                      std::filesystem::path(place.directory).parent_path().string(),
+                      format_size(place.log_bytes))};
+}
+
+// How PyTorch's blocks will be seen with the torch of `python`.
+Finding check_torch(const CheckOptions& options, const Installation& installation) {
+  const char* path = std::getenv("PATH");
+  const auto python = find_program(options.python, path != nullptr ? path : "");
+  if (!python.ok()) return {"torch", State::note, python.error().text};
+  const auto torch = find_torch(python.value());
+  if (!torch.ok()) return {"torch", State::note, torch.error().text};
+  if (!torch.value()) {
+    return {"torch", State::note,
+            fmt::format("{} has none (another one: --python)", python.value())};
+  }
+  const auto adaptor = ensure_adaptor(
+      {installation, *torch.value(), adaptor_directory(), false, [](const std::string& line) {
+         if (::isatty(STDERR_FILENO) == 1) say(line);
+       }});
+  if (!adaptor.ok()) {
+    return {"torch", State::note,
+            fmt::format("{} in {}: {}; its blocks will be seen without requested sizes and streams",
+                        torch.value()->version, torch.value()->directory, adaptor.error().text)};
+  }
+  return {"torch", State::ok,
+          fmt::format("{} in {}, adaptor {}", torch.value()->version, torch.value()->directory,
+                      adaptor->path)};
+}
+
+void print_findings(const std::vector<Finding>& findings, bool json, bool can_record) {
+  if (!json) {
+    for (const Finding& finding : findings) {
+      fmt::print("{:<8} {:<12} {}\n", state_name(finding.state), finding.what,
+                 one_line(finding.text));
+    }
+    fmt::print("{}\n", can_record ? "This machine can record." : "This machine cannot record.");
+    return;
+  }
+  auto list = nlohmann::ordered_json::array();
+  for (const Finding& finding : findings) {
+    list.push_back(
+        {{"what", finding.what}, {"state", state_name(finding.state)}, {"text", finding.text}});
+  }
+  const nlohmann::ordered_json all = {{"schema", 1}, {"can_record", can_record}, {"checks", list}};
+  fmt::print("{}\n", all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+int check(const CheckOptions& options) {
+  const Installation installation = find_installation();
+  const std::vector<Finding> findings = {check_recorder(installation),
+                                         check_gpu(options, installation), check_stacks(),
+                                         check_log_place(), check_torch(options, installation)};
+  bool can_record = true;
+  for (const Finding& finding : findings) {
+    can_record = can_record && finding.state != State::missing;
+  }
+  print_findings(findings, options.json, can_record);
+  return can_record ? kExitOk : kExitNo;
+}
+
+}  // namespace
+
+void add_check_command(CLI::App& app, CommandContext& context) {
+  CLI::App* command =
+      app.add_subcommand("check", "Tell whether this machine can record, and what is missing");
+  const auto options = std::make_shared<CheckOptions>();
+  command->add_option("--gpu", options->gpu, "Check for runs with this simulated GPU");
+  command->add_option("--python", options->python, "Interpreter whose torch is looked at");
+  command->add_flag("--json", options->json, "As JSON");
+  command->callback([options, &context] { context.exit_code = check(*options); });
+}
+
+}  // namespace fragscope::tools
