@@ -1,0 +1,14 @@
+# Programs that are recorded on the simulated GPU: programs/cuda_*.cpp -> <build>/tests/cuda/. Linked
+# with the stand-in of the CUDA runtime and without any run path: `fragscope run --gpu` must find it.
+if(13 IN_LIST FRAGSCOPE_CUDA_MAJORS AND TARGET sim_cudart_13)
+  file(GLOB cuda_programs CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/e2e/programs/cuda_*.cpp)
+  foreach(source IN LISTS cuda_programs)
+    get_filename_component(program ${source} NAME_WE)
+    add_executable(${program} ${source})
+    target_link_libraries(${program} PRIVATE fragscope_options cuda_headers_13 Threads::Threads
+                                             ${FRAGSCOPE_SIM_DIR}/libcudart.so.13)
+    add_dependencies(${program} sim_cudart_13)
+    set_target_properties(${program} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/cuda SKIP_BUILD_RPATH ON)
+  endforeach()
+endif()

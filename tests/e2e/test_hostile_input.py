@@ -1,0 +1,117 @@
+"""Every reading command on files that are damaged, cut, foreign, newer, or not files at all."""
+
+import json
+import os
+import struct
+
+import pytest
+
+from conftest import one_line
+
+READERS = [["info"], ["info", "--json"], ["events"], ["events", "--jsonl"],
+           ["events", "--jsonl", "--stacks"]]
+
+
+@pytest.fixture
+def recorded(fragscope):
+    run = fragscope.record(*fragscope.steps("pairs", 5000))
+    return run.directory, run.traces()[0]
+
+
+def read_all(fragscope, path, code):
+    for reader in READERS:
+        done = fragscope(*reader, path)
+        assert done.returncode == code, (reader, done.stderr)
+        yield done
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"\0" * 5000, b"\x7fELF" + bytes(range(256)) * 40, b"PK\x03\x04" + os.urandom(3000),
+    b"just some words\n", b"FSTRC\r\n\0", b"FSLOG\r\n\0" + b"\xff" * 20000,
+    b"FSTRC\r\n\0" + b"\xff" * 200,
+])
+def test_foreign_files(fragscope, tmp_path, content):
+    path = tmp_path / "input.fst"
+    path.write_bytes(content)
+    for done in read_all(fragscope, path, 3):
+        assert done.stdout == b""
+        assert "input.fst" in one_line(done.stderr)
+
+
+def test_newer_version_says_so(fragscope, recorded, tmp_path):
+    data = bytearray(recorded[1].read_bytes())
+    data[8:12] = struct.pack("<I", 77)
+    path = tmp_path / "newer.fst"
+    path.write_bytes(data)
+    for done in read_all(fragscope, path, 3):
+        assert "77" in one_line(done.stderr)
+
+
+@pytest.mark.parametrize("name", ["missing", "fifo", "device", "empty directory"])
+def test_what_is_no_trace(fragscope, tmp_path, name):
+    path = tmp_path / "input"
+    if name == "fifo":
+        os.mkfifo(path)
+    elif name == "empty directory":
+        path.mkdir()
+    elif name == "device":
+        path = "/dev/zero"
+    for done in read_all(fragscope, path, 3):
+        one_line(done.stderr)
+
+
+def test_cut_at_any_place_gives_what_is_whole(fragscope, recorded, tmp_path):
+    data = recorded[1].read_bytes()
+    whole = len(fragscope("events", "--jsonl", recorded[1], check=True).stdout.splitlines())
+    path = tmp_path / "cut.fst"
+    for length in sorted({12, 40, 200, len(data) // 3, len(data) // 2, len(data) - 17,
+                          len(data) - 1}):
+        path.write_bytes(data[:length])
+        done = fragscope("events", "--jsonl", path)
+        lines = done.stdout.splitlines()
+        assert len(lines) <= whole
+        for line in lines:
+            json.loads(line)
+        assert done.returncode in ((0,) if lines else (3, 5))
+        assert b"cut.fst" in done.stderr
+
+
+def test_flipped_bytes_never_crash(fragscope, recorded, tmp_path):
+    data = recorded[1].read_bytes()
+    right = fragscope("events", "--jsonl", recorded[1], check=True).stdout.splitlines()
+    path = tmp_path / "flipped.fst"
+    for position in range(0, len(data), max(1, len(data) // 25)):
+        damaged = bytearray(data)
+        damaged[position] ^= 0xFF
+        path.write_bytes(damaged)
+        done = fragscope("events", "--jsonl", path)
+        assert done.returncode in (0, 3, 5), done.stderr
+        lines = done.stdout.splitlines()
+        assert lines == right[:len(lines)]  # never a wrong event
+        assert done.stderr.startswith(b"fragscope: ")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema": 99}', b"\xff\xfe", b"null"])
+def test_unusable_run_json_is_a_warning(fragscope, recorded, content):
+    directory, _ = recorded
+    (directory / "run.json").write_bytes(content)
+    for done in read_all(fragscope, directory, 0):
+        assert done.stdout
+        assert "run.json" in one_line(done.stderr)
+
+
+def test_one_bad_trace_among_good_ones(fragscope, recorded):
+    directory, _ = recorded
+    (directory / "7-7-00000000000000aa.fst").write_bytes(b"nothing of ours")
+    for done in read_all(fragscope, directory, 0):
+        assert done.stdout
+        assert "7-7-00000000000000aa.fst" in one_line(done.stderr)
+
+
+def test_output_that_cannot_be_written(fragscope, recorded):
+    for reader in READERS:
+        with open("/dev/full", "wb") as full:
+            process = fragscope.start(*reader, recorded[0], stdout=full)
+            error = process.communicate(timeout=60)[1]
+        assert process.returncode == 4
+        one_line(error)

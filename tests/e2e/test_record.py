@@ -1,0 +1,190 @@
+"""What a run holds, however its processes and its recorder end."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+
+import pytest
+
+from conftest import Run, one_line
+
+
+def kinds(events):
+    return [event["kind"] for event in events if event["kind"] not in ("current_device",)]
+
+
+def test_events_follow_the_contract(fragscope):
+    run = fragscope.record(*fragscope.steps("alloc", 1000, "alloc", 1 << 40, "pinned", 512, "free"))
+    events = run.events()
+    assert kinds(events) == ["device_alloc", "device_alloc", "pinned_alloc", "device_free"]
+    first, failed, pinned, freed = [e for e in events if e["kind"] != "current_device"]
+    for event in events:
+        assert {"seq", "t_ns", "pid", "tid", "plane", "kind", "api", "device", "stream", "address",
+                "size", "requested", "result", "stack"} <= set(event)
+    assert (first["api"], first["plane"], first["device"]) == ("cudaMalloc", "driver", 0)
+    assert (first["size"], first["requested"], first["result"]) == (1000, 1000, 0)
+    assert isinstance(first["address"], int) and isinstance(first["stack"], int)
+    assert (failed["size"], failed["result"], failed["address"]) == (1 << 40, 2, None)
+    assert pinned["size"] == 512
+    assert (freed["address"], freed["result"]) == (first["address"], 0)
+    keys = [(event["t_ns"], event["pid"], event["seq"]) for event in events]
+    assert keys == sorted(keys)
+    stacks = [e["stack"] for e in run.events("--stacks") if e["kind"] == "device_alloc"]
+    assert any((frame["module"] or "").endswith("cuda_steps") for frame in stacks[0])
+
+
+def test_killed_program_loses_nothing(fragscope):
+    run = fragscope.record(*fragscope.steps("pairs", 20000, "alloc", 4096, "kill", 9))
+    assert run.finished.returncode == 128 + 9
+    events = run.events()
+    assert kinds(events).count("device_alloc") == 20001
+    assert kinds(events).count("device_free") == 20000
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    info = run.info()
+    process = info["processes"][0]
+    assert process["exit"] == info["run"]["exit"] == {"kind": "signaled", "code": 9}
+    assert (process["dropped_events"], process["torn_records"]) == (0, 0)
+    text = fragscope("info", run.directory, check=True).stdout.decode()
+    assert "signaled 9 (SIGKILL)" in text and "0 dropped" in text
+
+
+def test_killed_recorder_loses_nothing(fragscope):
+    directory = fragscope.new_directory()
+    process = fragscope.start("run", "--gpu", "1GiB", "-o", directory, "--", *fragscope.steps(
+        "pairs", 500, "wait", "pairs", 500, "say", "done", "wait"))
+    assert process.stdout.readline() == b"waiting\n"
+    process.kill()
+    process.wait(timeout=60)
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"done\n"  # the program never noticed
+    run = Run(fragscope, directory, None)
+    assert kinds(run.events()).count("device_free") == 1000  # read while it lives
+    info = run.info()
+    assert (info["run"]["sealed"], info["run"]["live"]) == (False, True)
+    assert info["processes"][0]["exit"]["kind"] == "running"
+    process.stdin.close()
+    process.stdout.read()  # to its end: the program is gone
+    assert kinds(run.events()).count("device_free") == 1000
+    log_directory = json.loads((directory / "run.json").read_text())["log_directory"]
+    for path in pathlib.Path(log_directory).iterdir():
+        path.unlink()
+    os.rmdir(log_directory)
+
+
+def test_two_processes_by_fork(fragscope):
+    run = fragscope.record(*fragscope.steps("say", "parent", "fork", "alloc", 4096, "exit", 5))
+    assert run.finished.returncode == 5
+    assert len(run.traces()) == 1  # the parent never touched CUDA
+    both = fragscope.record("sh", "-c", '"$0" alloc 4096 exit 3; "$0" alloc 8192; true',
+                            *fragscope.steps())
+    info = both.info()
+    assert [p["exit"]["kind"] for p in info["processes"]] == ["vanished", "vanished"] or [
+        p["exit"] for p in info["processes"]] == [{"kind": "exited", "code": 3},
+                                                  {"kind": "exited", "code": 0}]
+    sizes = [e["size"] for e in both.events() if e["kind"] == "device_alloc"]
+    assert sizes == [4096, 8192]
+
+
+def test_one_process_by_exec_is_two_programs(fragscope):
+    run = fragscope.record(*fragscope.steps("alloc", 4096, "exec", "alloc", 8192, "exit", 6))
+    assert run.finished.returncode == 6
+    events = [e for e in run.events() if e["kind"] == "device_alloc"]
+    assert [e["size"] for e in events] == [4096, 8192]
+    assert len({e["pid"] for e in events}) == 1
+    processes = run.info()["processes"]
+    assert len(processes) == 2
+    assert processes[1]["exit"] == {"kind": "exited", "code": 6}
+
+
+def test_orphans_are_waited_for(fragscope):
+    run = fragscope.record(*fragscope.steps("orphan", "alloc", 4096, "pairs", 2000, "exit", 4))
+    assert run.finished.returncode == 0
+    process = run.info()["processes"][0]
+    assert process["exit"] == {"kind": "exited", "code": 4}
+    assert kinds(run.events()).count("device_alloc") == 2001
+
+
+@pytest.mark.parametrize("place", ["/dev/null/x.fsr", "/proc/x.fsr"])
+def test_output_that_cannot_be_made(fragscope, place, tmp_path):
+    marker = tmp_path / "ran"
+    done = fragscope("run", "--gpu", "1GiB", "-o", place, "--", "touch", marker)
+    assert done.returncode == 4
+    assert place in one_line(done.stderr)
+    assert not marker.exists()
+
+
+def test_output_directory_in_use(fragscope):
+    run = fragscope.record(*fragscope.steps("alloc", 4096))
+    before = {path.name: path.read_bytes() for path in run.directory.iterdir()}
+    again = fragscope("run", "--gpu", "1GiB", "-o", run.directory, "--", "true")
+    assert again.returncode == 4
+    one_line(again.stderr)
+    assert {path.name: path.read_bytes() for path in run.directory.iterdir()} == before
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A file system of a few pages; skips where it cannot be mounted."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs root and the right to mount")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_full_disk_before_the_run(fragscope, tiny_disk, tmp_path):
+    with open(tiny_disk / "filler", "wb", buffering=0) as filler:
+        with pytest.raises(OSError):
+            while True:
+                filler.write(b"x" * 4096)
+    marker = tmp_path / "ran"
+    done = fragscope("run", "--gpu", "1GiB", "-o", tiny_disk / "r.fsr", "--", "touch", marker)
+    assert done.returncode == 4
+    one_line(done.stderr)
+    assert not marker.exists()
+
+
+def test_full_disk_in_mid_run_leaves_the_program_alone(fragscope, tiny_disk):
+    directory = tiny_disk / "r.fsr"
+    done = fragscope("run", "--gpu", "1GiB", "-o", directory, "--",
+                     *fragscope.steps("pairs", 300000, "say", "through", "exit", 3))
+    assert (done.stdout, done.returncode) == (b"through\n", 3)
+    words = done.stderr.decode()
+    assert "No space left" in words and ".fslog" in words, words
+    kept = [word for word in words.split() if word.endswith(".fslog")][0]
+    log = pathlib.Path(kept)
+    assert log.exists()  # nothing is lost: the rest is where the message says
+    log.unlink()
+    os.rmdir(log.parent)
+
+
+def test_file_size_limit_in_mid_run_leaves_the_program_alone(fragscope):
+    directory = fragscope.new_directory()
+    limited = 'ulimit -f 64; exec "$@"'
+    done = subprocess.run(
+        ["bash", "-c", limited, "bash", str(fragscope.path), "run", "--gpu", "1GiB", "-o",
+         str(directory), "--", *fragscope.steps("pairs", 300000, "say", "through", "exit", 3)],
+        env=fragscope.environment, capture_output=True, check=False)
+    assert (done.stdout, done.returncode) == (b"through\n", 3)
+
+
+def test_full_log_counts_what_it_drops(fragscope):
+    directory = fragscope.new_directory()
+    process = fragscope.start("run", "--gpu", "1GiB", "--log-bytes", "4MiB", "-o", directory, "--",
+                              *fragscope.steps("wait", "pairs", 100000, "say", "done", "wait"))
+    assert process.stdout.readline() == b"waiting\n"
+    process.send_signal(signal.SIGSTOP)  # nobody drains
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"done\n"
+    process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=60)
+    info = Run(fragscope, directory, None).info()["processes"][0]
+    assert info["dropped_events"] > 0
+    recorded = info["kinds"]["device_alloc"] + info["kinds"]["device_free"]
+    assert recorded + info["dropped_events"] == 200000
