@@ -8,7 +8,10 @@
 namespace fragscope::model {
 namespace {
 
+constexpr std::string_view kReserveByClass = "expandable_segments_reserve_by_class";
 constexpr std::string_view kOutOfBounds = "Index out of bounds in ConfigTokenizer";
+constexpr std::string_view kOpenList =
+    "Expected closing bracket ']' in ConfigTokenizer but reached end of config";
 
 class Tokenizer {
  public:
@@ -90,6 +93,8 @@ class Tokenizer {
       failure = pinned_limit(config_.pinned_max_cached_size);
     } else if (key == "expandable_segments_reserve" && profile_.has_expandable_reserve) {
       failure = expandable_reserve();
+    } else if (key == kReserveByClass && profile_.has_expandable_reserve) {
+      failure = reserve_by_class();
     } else {
       return false;
     }
@@ -127,7 +132,8 @@ class Tokenizer {
     if (key == "pinned_max_round_threshold_mb" || key == "pinned_max_cached_size_mb") {
       return profile_.has_pinned_limits;
     }
-    return key == "expandable_segments_reserve" && profile_.has_expandable_reserve;
+    return (key == "expandable_segments_reserve" || key == kReserveByClass) &&
+           profile_.has_expandable_reserve;
   }
 
   // The token after the separator; separators are not checked.
@@ -142,7 +148,7 @@ class Tokenizer {
     if (tokens_[at_] != "[") return std::nullopt;
     while (at_ < tokens_.size() && tokens_[at_] != "]") ++at_;
     if (at_ < tokens_.size()) return std::nullopt;
-    return std::string(kOutOfBounds);
+    return std::string(kOpenList);
   }
 
   ConfigFailure number_value(uint64_t& value) {
@@ -172,8 +178,7 @@ class Tokenizer {
     uint64_t megabytes = 0;
     if (ConfigFailure failure = number_value(megabytes)) return failure;
     if (megabytes <= 10) {
-      return "CachingAllocator option large_segment_size_mb too small, "
-             "large_segment_size_mb must be > 10 MB";
+      return "CachingAllocator option large_segment_size_mb must be > 10 MB";
     }
     config_.large_segment_size = std::min(megabytes, UINT64_MAX / kMiB) * kMiB;
     return std::nullopt;
@@ -211,7 +216,7 @@ class Tokenizer {
   ConfigFailure roundup_list() {
     bool first = true;
     size_t last = 0;
-    while (!is_token(++at_, "]")) {
+    while (++at_ < tokens_.size() && tokens_[at_] != "]") {
       const size_t key = at_;
       uint64_t divisions = 0;
       if (ConfigFailure failure = number_value(divisions)) return failure;
@@ -219,9 +224,11 @@ class Tokenizer {
         return "For roundups, the divisions has to be power of 2 or 0 to disable roundup ";
       }
       if (ConfigFailure failure = list_entry(tokens_[key], divisions, first, last)) return failure;
-      if (!is_token(at_ + 1, "]")) ++at_;
+      if (at_ + 1 >= tokens_.size()) return std::string(kOutOfBounds);
+      if (tokens_[at_ + 1] != "]") ++at_;
     }
-    return std::nullopt;
+    if (at_ < tokens_.size()) return std::nullopt;
+    return std::string(kOpenList);
   }
 
   ConfigFailure list_entry(const std::string& key, uint64_t divisions, bool& first, size_t& last) {
@@ -267,8 +274,13 @@ class Tokenizer {
   ConfigFailure threads() {
     uint64_t count = 0;
     if (ConfigFailure failure = number_value(count)) return failure;
-    if (!std::has_single_bit(count)) return "Number of register threads has to be power of 2 ";
-    if (count > 128) return "Number of register threads should be less than or equal to 128";
+    const std::string got = ", got " + std::to_string(count);
+    if (!std::has_single_bit(count)) {
+      return "Number of register threads has to be power of 2" + got;
+    }
+    if (count > 128) {
+      return "Number of register threads should be less than or equal to 128" + got;
+    }
     config_.pinned_num_register_threads = count;
     return std::nullopt;
   }
@@ -287,7 +299,7 @@ class Tokenizer {
   ConfigFailure reserve_segment() {
     uint64_t megabytes = 0;
     if (ConfigFailure failure = number_value(megabytes)) return failure;
-    if (megabytes == 0) return "Pinned reserve segment size has to be greater than 0 ";
+    if (megabytes == 0) return "Pinned reserve segment size has to be greater than 0";
     config_.pinned_reserve_segment_size = megabytes * kMiB;
     return std::nullopt;
   }
@@ -312,6 +324,17 @@ class Tokenizer {
       config_.reserve_bytes = static_cast<uint64_t>(value.value() * static_cast<double>(kGiB));
     } else {
       config_.reserve_fraction = value.value();
+    }
+    return std::nullopt;
+  }
+
+  // Ranges of streams that a program has tagged with a class; the others are not concerned.
+  ConfigFailure reserve_by_class() {
+    at_ += 2;  // separator and bracket, whatever they are
+    while (!is_token(++at_, "]")) {
+      if (at_ + 2 >= tokens_.size()) return std::string(kOutOfBounds);
+      at_ += 2;
+      if (!is_token(at_ + 1, "]")) ++at_;
     }
     return std::nullopt;
   }
