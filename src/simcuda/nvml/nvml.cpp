@@ -397,3 +397,16 @@ NVML_EXPORT int nvmlDeviceGetP2PStatus(Device device, Device peer, int, int* sta
   return with_device(
       device, [&](Machine&, int) { return peer == nullptr ? kInvalidArgument : put(status, 0); });
 }
+
+// No part of an NVLink fabric: state 0 is "not supported". The structure begins with its version,
+// whose low 24 bits are its size. PyTorch 2.11 to 2.14 map no expandable segment if this call
+// fails.
+NVML_EXPORT int nvmlDeviceGetGpuFabricInfoV(Device device, unsigned* info) {
+  return with_device(device, [&](Machine&, int) {
+    if (info == nullptr) return kInvalidArgument;
+    const size_t size = *info & 0xffffffU;
+    if (size < sizeof *info || size > 256) return kInvalidArgument;
+    std::memset(info + 1, 0, size - sizeof *info);
+    return kSuccess;
+  });
+}
