@@ -167,7 +167,11 @@ TEST_CASE("errors of 2.10 and later") {
       {"expandable_segments:true",
        "Expected 'True' or 'False' at index 2 in ConfigTokenizer but got 'true'"},
       {"roundup_power2_divisions:3", "For roundups, the divisions has to be power of 2 "},
-      {"roundup_power2_divisions:[128:2", bounds},
+      {"roundup_power2_divisions:[128:2",
+       "Expected closing bracket ']' in ConfigTokenizer but reached end of config"},
+      {"max_split_size_mb:19,backend:foo",
+       "Unknown allocator backend, options are native and cudaMallocAsync"},
+      {"pinned_num_register_threads:3", "Number of register threads has to be power of 2, got 3"},
       {"per_process_memory_fraction:1.5",
        "per_process_memory_fraction is invalid, set it in [0.0, 1.0]"},
       {"backend:foo", "Unknown allocator backend, options are native and cudaMallocAsync"},
@@ -175,6 +179,14 @@ TEST_CASE("errors of 2.10 and later") {
   for (const auto& row : rows) CHECK(error_of(row.text, "2.10") == row.error);
   CHECK(error_of("nonsense:1", "2.15", ConfigOrigin::kRunTime) ==
         "Unrecognized key 'nonsense' in Accelerator allocator config.");
+  // At run time the generic parser comes first.
+  CHECK(error_of("roundup_power2_divisions:[128:2", "2.15", ConfigOrigin::kRunTime) == bounds);
+  CHECK(error_of("max_split_size_mb:19,backend:foo", "2.15", ConfigOrigin::kRunTime) ==
+        "CachingAllocator option max_split_size_mb too small, must be >= 20");
+  CHECK(error_of("large_segment_size_mb:10", "2.15") ==
+        "CachingAllocator option large_segment_size_mb must be > 10 MB");
+  CHECK(error_of("expandable_segments_reserve_by_class:[a:0.5,b:2G]", "2.15").empty());
+  CHECK(error_of("expandable_segments_reserve_by_class:0.5", "2.15") == bounds);
   CHECK(error_of("max_split_size_mb:20", "2.10").empty());
   CHECK(error_of("max_split_size_mb:30,large_segment_size_mb:40", "2.11") ==
         "CachingAllocator option max_split_size_mb too small, must be >= 40");
