@@ -27,6 +27,9 @@ ReplayedDevice device_of(const replay::DeviceReplay& replayed, replay::ReplayMod
   device.device_frees = figures.device_frees;
   if (mode != replay::ReplayMode::verified) device.ooms_avoided = replayed.ooms_avoided;
   device.at_end = layout_from_model(replayed.segments);
+  if (const auto& oom = replayed.at_oom) {
+    device.at_oom = Moment{oom->seq, oom->time_ns, layout_from_model(oom->segments)};
+  }
   return device;
 }
 

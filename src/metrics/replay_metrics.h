@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "metrics/gauge.h"
 #include "metrics/layout.h"
+#include "metrics/process_metrics.h"
 #include "replay/event_stream.h"
 #include "replay/figures.h"
 #include "replay/process_facts.h"
@@ -33,6 +34,7 @@ struct ReplayedDevice {
   std::optional<uint64_t> device_frees;
   std::optional<uint64_t> ooms_avoided;
   Layout at_end;
+  std::optional<Moment> at_oom;  // the first request failed, in the recording or in the replay
 };
 
 struct ReplayMetrics {

@@ -138,6 +138,7 @@ DeviceReplay answer_of(int32_t device, const DeviceWhatIf& what_if, const Capaci
   answer.capacity = capacity.bytes;
   answer.ooms_avoided = what_if.ooms_avoided();
   answer.segments = what_if.segments();
+  answer.at_oom = what_if.at_oom();
   return answer;
 }
 
@@ -242,6 +243,7 @@ void take_verified(const VerifyPass& pass, ProcessReplay& result) {
     answer.verify = counts;
     answer.figures = device->figures();
     answer.segments = device->segments();
+    answer.at_oom = device->at_oom();
     result.devices.push_back(std::move(answer));
   }
 }

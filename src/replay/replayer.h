@@ -15,6 +15,7 @@
 #include "replay/event_stream.h"
 #include "replay/figures.h"
 #include "replay/process_facts.h"
+#include "replay/segments_at.h"
 
 namespace fragscope::replay {
 
@@ -44,6 +45,8 @@ struct DeviceReplay {
   std::optional<uint64_t> capacity;  // what-if: bytes the allocator could get; absent: unlimited
   uint64_t ooms_avoided = 0;         // recorded refusals that did not come
   std::vector<model::SegmentSnapshot> segments;  // at the end
+  // When the first request failed, in the recording or in the replay.
+  std::optional<SegmentsAt> at_oom;
 };
 
 struct ProcessReplay {

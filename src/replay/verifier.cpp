@@ -90,6 +90,7 @@ void DeviceVerifier::on_oom(const BlockOp& op, OpSpan own) {
     available_at_oom_ =
         *fact.device_free + static_cast<uint64_t>(model_->stats().reserved_bytes.all.current);
   }
+  keep_first(at_oom_, op.seq, op.time_ns, *model_);
   if (!predicted.ok() && calls_match) return;
   if (calls_match) {
     diverge(op.seq, outcome_text(predicted), "out of memory",

@@ -14,6 +14,7 @@
 #include "replay/client_calls.h"
 #include "replay/figures.h"
 #include "replay/recorded_segments.h"
+#include "replay/segments_at.h"
 #include "replay/state_builder.h"
 
 namespace fragscope::replay {
@@ -37,6 +38,8 @@ class DeviceVerifier final : private CallSink {
   // the device's free bytes were not recorded.
   std::optional<uint64_t> available_at_oom() const { return available_at_oom_; }
   std::vector<model::SegmentSnapshot> segments() const { return model_->segments(); }
+  // When the first request failed.
+  const std::optional<SegmentsAt>& at_oom() const { return at_oom_; }
 
  private:
   struct Pending {
@@ -67,6 +70,7 @@ class DeviceVerifier final : private CallSink {
   std::unordered_map<uint64_t, Pending> pending_;  // by address
   std::vector<OomFact> ooms_;
   std::optional<uint64_t> available_at_oom_;
+  std::optional<SegmentsAt> at_oom_;
   ReplayFigures kept_;         // peaks and counts of the models before the last resync
   bool sizes_known_ = true;    // every allocation came with its requested size
   uint64_t last_address_ = 0;  // of the last allocation that matched

@@ -31,6 +31,7 @@ model::MallocResult DeviceWhatIf::request(const BlockOp& op) {
     OomFact fact{op.seq, op.time_ns, op.stack, allocator_.round_size(bytes), std::nullopt};
     fact.device_free = segments_.memory_info().free;
     ooms_.push_back(fact);
+    keep_first(at_oom_, op.seq, op.time_ns, allocator_);
   }
   return result;
 }
@@ -49,6 +50,7 @@ void DeviceWhatIf::on_oom(const BlockOp& op, OpSpan own) {
   const model::MallocResult result = request(op);
   if (!result.ok()) return;
   ++ooms_avoided_;
+  keep_first(at_oom_, op.seq, op.time_ns, allocator_);
   allocator_.free_block(result.block);
 }
 

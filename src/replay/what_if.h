@@ -19,6 +19,7 @@
 #include "model/simulated_segments.h"
 #include "replay/client_calls.h"
 #include "replay/figures.h"
+#include "replay/segments_at.h"
 
 namespace fragscope::replay {
 
@@ -43,6 +44,8 @@ class DeviceWhatIf final : private CallSink {
   ReplayFigures figures() const;
   uint64_t ooms_avoided() const { return ooms_avoided_; }
   std::vector<model::SegmentSnapshot> segments() const { return allocator_.segments(); }
+  // When the first request failed in the recording (it may succeed here), or here.
+  const std::optional<SegmentsAt>& at_oom() const { return at_oom_; }
 
  private:
   struct Live {
@@ -70,6 +73,7 @@ class DeviceWhatIf final : private CallSink {
   ClientCalls calls_;
   std::unordered_map<uint64_t, Live> live_;  // by recorded address
   std::vector<OomFact> ooms_;
+  std::optional<SegmentsAt> at_oom_;
   uint64_t ooms_avoided_ = 0;
   bool sizes_known_ = true;
 };

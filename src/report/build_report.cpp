@@ -78,14 +78,20 @@ void sum_up(MomentData& data) {
   }
 }
 
-MomentData moment_data(std::string name, const Moment& moment, const Stacks& stacks,
-                       const BuildOptions& options) {
+// The picture and its sums alone.
+MomentData bare_moment(std::string name, const Moment& moment) {
   MomentData data;
   data.name = std::move(name);
   if (moment.seq != 0) data.seq = moment.seq;
   if (moment.seq != 0) data.time_ns = moment.time_ns;
   data.layout = moment.layout;
   sum_up(data);
+  return data;
+}
+
+MomentData moment_data(std::string name, const Moment& moment, const Stacks& stacks,
+                       const BuildOptions& options) {
+  MomentData data = bare_moment(std::move(name), moment);
   for (const metrics::Gap& gap : metrics::largest_gaps(moment.layout, options.rows)) {
     data.gaps.push_back({gap.address, gap.size, gap.segment_address, gap.segment_size,
                          live_neighbour(gap.before, stacks), live_neighbour(gap.after, stacks)});
@@ -229,12 +235,9 @@ void put_replayed(const metrics::ReplayedDevice& replayed, replay::ReplayMode mo
   data.device_mallocs = replayed.device_mallocs;
   data.device_frees = replayed.device_frees;
   data.ooms_avoided = replayed.ooms_avoided;
+  if (replayed.at_oom) data.moments.push_back(bare_moment("oom", *replayed.at_oom));
   if (!replayed.at_end.empty()) {
-    MomentData end;
-    end.name = "end";
-    end.layout = replayed.at_end;
-    sum_up(end);
-    data.moments.push_back(std::move(end));
+    data.moments.push_back(bare_moment("end", {0, 0, replayed.at_end}));
   }
 }
 

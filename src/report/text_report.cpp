@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 
 #include "base/bytes.h"
 #include "report/segment_map.h"
@@ -191,7 +192,11 @@ class TextWriter {
     if (data.ooms_avoided.value_or(0) > 0) {
       line("    {} request(s) that failed in the recording succeed", *data.ooms_avoided);
     }
-    for (const OomData& oom : *data.ooms) {
+    constexpr size_t kMostOoms = 10;
+    if (data.ooms->size() > kMostOoms) {
+      line("    out of memory {} times; the first {}:", data.ooms->size(), kMostOoms);
+    }
+    for (const OomData& oom : std::span(*data.ooms).first(std::min(data.ooms->size(), kMostOoms))) {
       line("    out of memory at event {}: {} refused, the device had {} left", oom.seq,
            bytes_text(oom.requested_bytes), bytes_text(oom.device_free_bytes));
       stack(oom.stack, 6);
@@ -232,7 +237,7 @@ class TextWriter {
       return fmt::format("at the peak of allocated bytes (event {})", data.seq.value_or(0));
     }
     if (data.name == "oom") {
-      return fmt::format("when the first request failed (event {})", data.seq.value_or(0));
+      return fmt::format("at event {}, the first refused request", data.seq.value_or(0));
     }
     return "at the end";
   }

@@ -94,6 +94,11 @@ TEST_CASE("S7: the recorded out of memory is false, and a split limit avoids it"
   const ReplayFigures& figures = *limited.devices[0].figures;
   CHECK(figures.ooms.empty());
   CHECK(limited.devices[0].ooms_avoided == 1);
+  REQUIRE(limited.devices[0].at_oom);
+  CHECK(limited.devices[0].at_oom->segments.size() == 2);  // 800 and 20, where 530 was before
+  CHECK(limited.devices[0].at_oom->seq == oom.seq);
+  REQUIRE(as_recorded.devices[0].at_oom);
+  CHECK(as_recorded.devices[0].at_oom->segments.size() == 1);
   CHECK(figures.reserved.peak == 820 * kMiB);
   CHECK(figures.reserved.final == 820 * kMiB);
   CHECK(figures.device_frees == 2);
