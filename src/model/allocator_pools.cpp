@@ -86,9 +86,13 @@ uint32_t CachingAllocator::add_user(PoolId id) {
   return index;
 }
 
-bool CachingAllocator::begin_pool(PoolId id, std::optional<uint64_t> stream) {
+bool CachingAllocator::has_scope(PoolId id) const {
   const auto same = [id](const Scope& scope) { return scope.pool == id; };
-  if (!profile_.scope_by_stream && std::any_of(scopes_.begin(), scopes_.end(), same)) return false;
+  return std::any_of(scopes_.begin(), scopes_.end(), same);
+}
+
+bool CachingAllocator::begin_pool(PoolId id, std::optional<uint64_t> stream) {
+  if (!profile_.scope_by_stream && has_scope(id)) return false;
   add_user(id);
   scopes_.push_back({id, stream});
   return true;
@@ -117,21 +121,29 @@ void CachingAllocator::create_pool(PoolId id, PoolTraits traits) {
   private_pools_[add_user(id)].traits = traits;
 }
 
-// A request to a default pool that found no memory may be served from a `use_on_oom` pool.
-BlockIndex CachingAllocator::take_fallback(Request& request) {
-  if (pools_[arenas_[request.arena].pool].owner != kNone) return kNone;
-  for (const PrivatePool& pool : private_pools_) {
+// A request to a default pool that found no memory may be served from a `use_on_oom` pool. PyTorch
+// opens a scope of that pool for the search, which fails if one is open already; the pool then
+// keeps the user that it got.
+CachingAllocator::Attempt CachingAllocator::try_fallback(Request& request, BlockIndex& found) {
+  if (pools_[arenas_[request.arena].pool].owner != kNone) return Attempt::kFailed;
+  for (PrivatePool& pool : private_pools_) {
     if (!pool.alive || !pool.traits.use_on_oom) continue;
+    if (has_scope(pool.id)) {
+      ++pool.uses;
+      last_error_ = "beginAllocateToPool: already recording to mempool_id";
+      return Attempt::kError;
+    }
     Request other = request;
-    other.expandable = false;
+    // Up to 2.9 the option alone decides, later the request, which is for no expandable block.
+    other.expandable = profile_.expandable_split_by_option && config_.expandable_segments;
     const uint32_t target = request.rounded <= kSmallSize ? pool.small : pool.large;
     other.arena = arena_of(target, request.stream);
-    const BlockIndex found = take_free(other);
+    found = take_free(other);
     if (found == kNone) continue;
     request = other;
-    return found;
+    return Attempt::kGot;
   }
-  return kNone;
+  return Attempt::kFailed;
 }
 
 uint64_t CachingAllocator::private_free_bytes() const {

@@ -109,14 +109,12 @@ MallocResult CachingAllocator::malloc_uncached(Request& request) {
   if (collects_garbage()) collect_garbage();
   BlockIndex found = kNone;
   Attempt attempt = new_segment(request, false, found);
-  if (attempt == Attempt::kRejected) return reject(request);
   if (attempt == Attempt::kFailed && profile_.fallback == FallbackRule::kBeforeRelease) {
-    found = take_fallback(request);
-    if (found != kNone) return finish_malloc(request, found);
+    attempt = try_fallback(request, found);
   }
   if (attempt == Attempt::kFailed) {
     const Release released = release_oversize(request);
-    if (released == Release::kAssertion) return fail_assertion(last_error_);
+    if (released == Release::kAssertion) attempt = Attempt::kError;
     if (released == Release::kReleased) attempt = new_segment(request, false, found);
   }
   if (attempt == Attempt::kFailed && !scope_blocks()) {
@@ -124,10 +122,19 @@ MallocResult CachingAllocator::malloc_uncached(Request& request) {
     attempt = new_segment(request, true, found);
   }
   if (attempt == Attempt::kFailed && profile_.fallback == FallbackRule::kAfterFlush) {
-    found = take_fallback(request);
-    if (found != kNone) return finish_malloc(request, found);
+    attempt = try_fallback(request, found);
   }
-  return attempt == Attempt::kGot ? finish_malloc(request, found) : out_of_memory(request);
+  switch (attempt) {
+    case Attempt::kGot:
+      return finish_malloc(request, found);
+    case Attempt::kRejected:
+      return reject(request);
+    case Attempt::kError:
+      return {MallocOutcome::kAssertion, kNone, 0, 0};
+    case Attempt::kFailed:
+      break;
+  }
+  return out_of_memory(request);
 }
 
 CachingAllocator::Attempt CachingAllocator::new_segment(const Request& request, bool retry,
@@ -270,11 +277,6 @@ MallocResult CachingAllocator::reject(const Request& request) {
   fill_oom_facts(request);
   ++stats_.num_oom_rejections;
   return {MallocOutcome::kRejected, kNone, 0, 0};
-}
-
-MallocResult CachingAllocator::fail_assertion(std::string_view text) {
-  last_error_ = text;
-  return {MallocOutcome::kAssertion, kNone, 0, 0};
 }
 
 FreeOutcome CachingAllocator::free(uint64_t address) {

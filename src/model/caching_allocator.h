@@ -201,7 +201,7 @@ class CachingAllocator {
     uint32_t arena = kNone;
     bool expandable = false;
   };
-  enum class Attempt : uint8_t { kGot, kFailed, kRejected };
+  enum class Attempt : uint8_t { kGot, kFailed, kRejected, kError };  // kError: last_error_
   enum class Release : uint8_t { kReleased, kNothing, kAssertion };
 
   // Requests (caching_allocator.cpp)
@@ -219,7 +219,6 @@ class CachingAllocator {
   BlockIndex device_segment(const Request& request);
   MallocResult out_of_memory(const Request& request);
   MallocResult reject(const Request& request);
-  MallocResult fail_assertion(std::string_view text);
   void fill_oom_facts(const Request& request);
   void start_free(BlockIndex index);
   void finish_free(BlockIndex index);
@@ -268,7 +267,8 @@ class CachingAllocator {
   uint32_t find_private(PoolId id) const;
   uint32_t ensure_private(PoolId id);
   uint32_t add_user(PoolId id);
-  BlockIndex take_fallback(Request& request);
+  Attempt try_fallback(Request& request, BlockIndex& found);
+  bool has_scope(PoolId id) const;
   bool scope_blocks() const;
   uint64_t private_free_bytes() const;
   void count_reserved(uint32_t pool, uint64_t grown, uint64_t shrunk);

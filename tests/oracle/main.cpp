@@ -134,6 +134,8 @@ struct FuzzOptions {
   bool scopes = false;
   bool fractions = false;
   bool events = true;
+  unsigned devices = 1;
+  std::vector<std::string> pools;
   uint64_t memory = 0;
   std::string keep;  // directory for failing lists
   std::vector<std::string> settings;
@@ -150,6 +152,8 @@ int fuzz(const FuzzOptions& options) {
     shape.fractions = options.fractions;
     shape.events = options.events;
     shape.settings = options.settings;
+    shape.devices = options.devices;
+    shape.pools = options.pools;
     uint64_t memory = options.memory;
     if (memory == 0) memory = (seed % 3 == 0 ? 8192 : seed % 3 == 1 ? 700 : 2000) * kMiB;
     const auto lines = test::ListMaker(seed, shape).make();
@@ -191,6 +195,10 @@ int main(int argc, char** argv) {
       options.commands = number();
     } else if (word == "--memory") {
       options.memory = number();
+    } else if (word == "--devices") {
+      options.devices = static_cast<unsigned>(number());
+    } else if (word == "--pool" && i + 1 < argc) {
+      options.pools.push_back(argv[++i]);
     } else if (word == "--scopes") {
       options.scopes = true;
     } else if (word == "--fractions") {

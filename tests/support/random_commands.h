@@ -41,6 +41,8 @@ struct ListShape {
   bool scopes = false;               // private pools
   bool scope_streams = false;        // every scope names its stream (2.0 … 2.2)
   bool fractions = false;
+  unsigned devices = 1;
+  std::vector<std::string> pools;     // made at the start: "use_on_oom", "no_split"
   std::vector<std::string> settings;  // switched between at run time
 };
 
@@ -52,6 +54,12 @@ class ListMaker {
   }
 
   std::vector<std::string> make() {
+    for (size_t i = 0; i < shape_.pools.size(); ++i) {
+      const std::string pool = std::to_string(i + 1);
+      add("create_pool " + pool + " " + shape_.pools[i]);
+      used_.insert(pool);
+      users_[i + 1] = 1;
+    }
     while (lines_.size() < shape_.commands) step();
     return std::move(lines_);
   }
@@ -74,6 +82,10 @@ class ListMaker {
     } else if (dice < 137 && shape_.fractions) {
       add(std::string("fraction ") +
           random_.pick(std::vector<std::string>{"1.0", "0.9", "0.75", "0.5"}));
+    } else if (dice < 139) {
+      add(random_.chance(50) ? "reset_peak_stats" : "reset_accumulated_stats");
+    } else if (dice < 150 && shape_.devices > 1) {
+      add("device " + std::to_string(random_.below(shape_.devices)));
     } else {
       alloc_or_free();
     }
