@@ -26,6 +26,8 @@ struct LayoutBlock {
   BlockState state = BlockState::inactive;
   uint32_t stack = kNoStack;  // of the allocation
   uint64_t seq = 0;           // of the allocation; 0: unknown or inactive
+
+  friend bool operator==(const LayoutBlock&, const LayoutBlock&) = default;
 };
 
 struct LayoutSegment {
@@ -37,6 +39,7 @@ struct LayoutSegment {
 
   uint64_t active_bytes() const;
   uint64_t inactive_bytes() const { return size - active_bytes(); }
+  friend bool operator==(const LayoutSegment&, const LayoutSegment&) = default;
 };
 
 using Layout = std::vector<LayoutSegment>;

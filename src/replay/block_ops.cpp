@@ -178,11 +178,16 @@ void BlockPlane::end_device(int32_t device) {
 }
 
 void BlockPlane::announce_segment(const Event& event, std::vector<BlockOp>& ops) {
+  if (event.address - last_segment_ < last_segment_bytes_) return;
   auto range = ranges_.upper_bound(event.address);
   if (range == ranges_.begin()) return;
   --range;
   if (event.address - range->first >= range->second.size) return;
-  if (range->second.owner == Owner::segment) return;
+  if (range->second.owner == Owner::segment) {
+    last_segment_ = range->first;
+    last_segment_bytes_ = range->second.size;
+    return;
+  }
   if (range->second.owner == Owner::outside) {
     outside_[range->second.device].current -= range->second.size;
   }
@@ -216,6 +221,7 @@ void BlockPlane::settle_fresh(int32_t device) {
 }
 
 void BlockPlane::forget(Ranges::iterator range) {
+  if (range->first == last_segment_) last_segment_bytes_ = 0;
   if (range->second.owner == Owner::outside) {
     outside_[range->second.device].current -= range->second.size;
   }

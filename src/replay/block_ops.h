@@ -106,6 +106,8 @@ class BlockPlane {
   std::optional<BlockSource> stated_;
   Ranges ranges_;  // live driver allocations and segments
   std::map<int32_t, Outside> outside_;
+  uint64_t last_segment_ = 0;  // the segment of the block before, 0 bytes: none
+  uint64_t last_segment_bytes_ = 0;
   BlockSource source_ = BlockSource::none;
   bool saw_streams_ = false;
   bool saw_served_calls_ = false;

@@ -88,6 +88,10 @@ struct VerifyPass {
 
  private:
   void feed(const BlockOp& op, const ProcessFacts& facts, const Rules& rules) {
+    if (last_ && op.device == last_index_) {
+      last_->feed(op);
+      return;
+    }
     auto& device = devices[op.device];
     if (!device && op.kind == BlockOpKind::segment_refused) return;  // maybe not an allocator's
     if (!device) {
@@ -98,7 +102,12 @@ struct VerifyPass {
       device = std::make_unique<DeviceVerifier>(settings);
     }
     device->feed(op);
+    last_ = device.get();
+    last_index_ = op.device;
   }
+
+  DeviceVerifier* last_ = nullptr;  // of the op before: devices seldom alternate
+  int32_t last_index_ = 0;
 };
 
 struct Capacity {
@@ -203,7 +212,7 @@ void run_modelled(EventStream& events, const ProcessFacts& facts, const ReplayOp
       "is taken as a request to PyTorch's allocator on one stream");
 }
 
-void note_assumptions(const VerifyPass& pass, ProcessReplay& result) {
+void note_assumptions(const VerifyPass& pass, const ProcessFacts& facts, ProcessReplay& result) {
   if (result.source == BlockSource::report) {
     result.assumptions.push_back(
         "requested sizes are not known (c10 memory reports): block sizes stand for them");
@@ -214,7 +223,8 @@ void note_assumptions(const VerifyPass& pass, ProcessReplay& result) {
     result.assumptions.push_back(std::to_string(pass.plane.blocks_without_stream()) +
                                  " block(s) came without a stream: the default one is assumed");
   }
-  if (result.torch_version_assumed) {
+  // The policy of --enforce=shim is the newest release's by itself.
+  if (result.torch_version_assumed && facts.property("enforce") != "shim") {
     result.assumptions.push_back("the trace names no known torch release: the rules of " +
                                  result.torch_version + " are used");
   }
@@ -274,7 +284,7 @@ Result<ProcessReplay> replay_process(EventStream& events, const ProcessFacts& fa
     return result;
   }
   take_verified(pass, result);
-  note_assumptions(pass, result);
+  note_assumptions(pass, facts, result);
   if (!options.what_if()) return result;
   result.reason = undecidable_reason(pass, result);
   if (!result.reason.empty()) {

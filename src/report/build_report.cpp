@@ -235,8 +235,11 @@ void put_replayed(const metrics::ReplayedDevice& replayed, replay::ReplayMode mo
   data.device_mallocs = replayed.device_mallocs;
   data.device_frees = replayed.device_frees;
   data.ooms_avoided = replayed.ooms_avoided;
-  if (replayed.at_oom) data.moments.push_back(bare_moment("oom", *replayed.at_oom));
-  if (!replayed.at_end.empty()) {
+  const bool ends_there = replayed.at_oom && replayed.at_oom->layout == replayed.at_end;
+  if (replayed.at_oom) {
+    data.moments.push_back(bare_moment(ends_there ? "oom_and_end" : "oom", *replayed.at_oom));
+  }
+  if (!replayed.at_end.empty() && !ends_there) {
     data.moments.push_back(bare_moment("end", {0, 0, replayed.at_end}));
   }
 }

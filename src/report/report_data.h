@@ -73,7 +73,7 @@ struct StackData {
 
 // The segments of a device at one moment, and what stands out in them.
 struct MomentData {
-  std::string name;             // "peak", "oom", "end"
+  std::string name;             // "peak", "oom", "end", "oom_and_end"
   std::optional<uint64_t> seq;  // absent: the end
   std::optional<uint64_t> time_ns;
   uint64_t segment_bytes = 0;  // of the segments in the picture

@@ -239,6 +239,10 @@ class TextWriter {
     if (data.name == "oom") {
       return fmt::format("at event {}, the first refused request", data.seq.value_or(0));
     }
+    if (data.name == "oom_and_end") {
+      return fmt::format("at event {}, the first refused request, and at the end",
+                         data.seq.value_or(0));
+    }
     return "at the end";
   }
 
