@@ -32,8 +32,10 @@ ProcessLog::ProcessLog(std::string log_path, std::string trace_path)
 bool ProcessLog::alive() const {
   if (phase_ != Phase::waiting && phase_ != Phase::draining) return false;
   if (noted_exit_ || pid_ == 0) return false;
-  // Whoever collects will wait for its child and note how it ended: until then it is not over.
-  return process_is_alive(pid_, start_ticks_) || is_unreaped_child(pid_);
+  if (process_is_alive(pid_, start_ticks_)) return true;
+  // Dead, but its parent has not waited for it: how it ended will be known then, from the caller or
+  // from the kernel.
+  return is_unreaped_child(pid_) || (watch_ && watch_->usable() && is_zombie(pid_, start_ticks_));
 }
 
 Status ProcessLog::drain() {
@@ -80,6 +82,7 @@ bool ProcessLog::open() {
   obstacle_.reset();
   pid_ = identity->pid;
   start_ticks_ = identity->start_ticks;
+  watch_.emplace(pid_);
   reader_.emplace(std::move(reader).value());
   return true;
 }
@@ -134,7 +137,9 @@ Status ProcessLog::flush() {
 }
 
 Status ProcessLog::end() {
+  if (!noted_exit_ && watch_) noted_exit_ = watch_->exit();
   exit_ = noted_exit_.value_or(trace::ProcessExit{trace::ExitKind::vanished, 0});
+  watch_.reset();
   if (Status status = converter_->seal(*reader_, exit_); !status) return fail(status.error());
   const auto state = reader_->state();
   if (state) dropped_events_ = state->dropped_events;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "capture/exit_watch.h"
 #include "capture/log_to_trace.h"
 #include "capture/trace_file.h"
 #include "log/log_reader.h"
@@ -69,6 +70,7 @@ class ProcessLog {
   uint32_t pid_ = 0;
   uint64_t start_ticks_ = 0;
   std::optional<trace::ProcessExit> noted_exit_;
+  std::optional<ExitWatch> watch_;
   trace::ProcessExit exit_;
   std::optional<Error> obstacle_;
   uint64_t events_ = 0;

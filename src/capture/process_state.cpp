@@ -68,6 +68,12 @@ bool process_is_alive(uint32_t pid, uint64_t start_ticks) {
   return !is_gone(*stat);
 }
 
+bool is_zombie(uint32_t pid, uint64_t start_ticks) {
+  const auto stat = read_proc_stat(pid);
+  if (!stat || (start_ticks != 0 && stat->start_ticks != start_ticks)) return false;
+  return is_gone(*stat);
+}
+
 bool is_unreaped_child(uint32_t pid) {
   const auto stat = read_proc_stat(pid);
   return stat && is_gone(*stat) && stat->parent == static_cast<uint64_t>(::getpid());

@@ -20,6 +20,9 @@ std::optional<ProcStat> parse_proc_stat(std::string_view text);
 // process that got the same pid. `start_ticks` 0: unknown, the pid decides.
 bool process_is_alive(uint32_t pid, uint64_t start_ticks);
 
+// Dead, and nobody has waited for it yet.
+bool is_zombie(uint32_t pid, uint64_t start_ticks);
+
 // A dead child of this process that it has not waited for yet.
 bool is_unreaped_child(uint32_t pid);
 
