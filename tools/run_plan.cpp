@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/bytes.h"
 #include "tools/alloc_conf.h"
@@ -115,12 +116,15 @@ MaybeFailure settle_enforcement(const RunOptions& options, const Environment& us
   return std::nullopt;
 }
 
-MaybeFailure settle_recording(const RunOptions& options, RunPlan& plan) {
+MaybeFailure settle_recording(const RunOptions& options, const Environment& user, RunPlan& plan) {
   if (options.no_record) return std::nullopt;
   const Status usable = check_shim(plan.installation);
   if (!usable.ok()) return PlanFailure{usable.error(), kExitRunFailed};
-  if (!options.log_bytes.empty()) {
-    const auto bytes = parse_size(options.log_bytes);
+  const std::string log_bytes = options.log_bytes.empty()
+                                    ? get_variable(user, "FRAGSCOPE_LOG_BYTES").value_or("")
+                                    : options.log_bytes;
+  if (!log_bytes.empty()) {
+    const auto bytes = parse_size(log_bytes);
     if (!bytes.ok()) return usage(bytes.error());
     plan.log_bytes = bytes.value();
   }
@@ -149,7 +153,7 @@ std::variant<RunPlan, PlanFailure> make_run_plan(const RunOptions& options) {
   PreloadOptions preload{!options.no_record, plan.gpu.has_value(), {}};
   if (plan.gpu) preload.stand_ins = preloaded_stand_ins(plan.installation);
   plan.environment = target_environment(user, plan.installation, preload);
-  if (const auto failure = settle_recording(options, plan)) return *failure;
+  if (const auto failure = settle_recording(options, user, plan)) return *failure;
   find_command_torch(options, user, plan);
   if (const auto failure = settle_enforcement(options, user, plan)) return *failure;
   prepare_adaptor(options, plan);
@@ -160,7 +164,11 @@ void name_places(Environment& environment, const RunOptions& options, const RunP
                  const std::string& run_directory, const LogPlace& place) {
   if (plan.gpu) {
     set_variable(environment, simcuda::kConfigVariable, simcuda::format_config(*plan.gpu));
-    set_variable(environment, simcuda::kLedgerVariable, place.directory + "/sim.ledger");
+    // Without a place for it each process keeps books of its own.
+    std::error_code ignored;
+    if (std::filesystem::is_directory(place.directory, ignored)) {
+      set_variable(environment, simcuda::kLedgerVariable, place.directory + "/sim.ledger");
+    }
   }
   if (options.no_record) return;
   set_variable(environment, "FRAGSCOPE_LOG_DIR", place.directory);

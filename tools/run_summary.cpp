@@ -5,10 +5,17 @@
 #include <array>
 #include <filesystem>
 
+#include "base/bytes.h"
+#include "metrics/process_metrics.h"
+#include "replay/event_stream.h"
 #include "tools/command.h"
+#include "tools/open_run.h"
+#include "tools/run_analysis.h"
 
 namespace fragscope::tools {
 namespace {
+
+constexpr uint64_t kReadInPassing = 2'000'000;  // events: about a second
 
 // Programs that start the real one elsewhere, or without our environment.
 constexpr std::array kEscapes = {"sudo",   "su",   "doas",   "ssh",         "docker",
@@ -31,6 +38,38 @@ std::string likely_reason(const RunPlan& plan) {
          "that could not be followed)";
 }
 
+std::string peak_text(const metrics::DeviceMetrics& device) {
+  std::string text;
+  const auto add = [&](const std::optional<uint64_t>& bytes, const char* of) {
+    if (!bytes) return;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", format_size(*bytes), of);
+  };
+  add(device.driver.peak, "of CUDA");
+  if (device.heap) {
+    add(device.heap->reserved.peak, "reserved");
+    add(device.heap->allocated.peak, "allocated by blocks");
+  }
+  return text;
+}
+
+// The highest levels of each device; nothing when a run is too long to be read in passing.
+void say_peaks(const std::string& directory, uint64_t events) {
+  if (events > kReadInPassing) return;
+  auto run = open_run(directory);
+  if (!run.ok()) return;
+  for (trace::TraceReader& reader : run->processes) {
+    replay::TraceStream stream(reader);
+    const auto measured = metrics::measure_process(stream, process_facts(*run, reader));
+    for (const auto& [index, device] : measured.devices) {
+      const std::string peaks = peak_text(device);
+      if (!peaks.empty()) {
+        say(fmt::format("peaks of process {} on device {}: {}", reader.process().pid, index,
+                        peaks));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void print_run_summary(const RunOutcome& outcome) {
@@ -42,6 +81,7 @@ void print_run_summary(const RunOutcome& outcome) {
   }
   say(fmt::format("recorded {} of {} in {}", plural(summary.events, "event"),
                   plural(summary.processes, "process", "es"), outcome.directory));
+  say_peaks(outcome.directory, summary.events);
   if (summary.dropped_events > 0) {
     warn(fmt::format("{} found no room in the log; give it more with --log-bytes",
                      plural(summary.dropped_events, "event")));
