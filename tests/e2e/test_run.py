@@ -75,6 +75,7 @@ def test_own_words_go_to_stderr_and_q_silences_them(fragscope):
     quiet = fragscope.record(*command, options=["-q"]).finished
     assert loud.stdout == quiet.stdout == b"alloc 4096 -> error 0\nfree -> error 0\n"
     assert b"next: fragscope report" in loud.stderr
+    assert b"on device 0: 4.00 KiB of CUDA\n" in loud.stderr
     assert quiet.stderr == b""
 
 
