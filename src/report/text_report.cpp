@@ -289,7 +289,7 @@ class TextWriter {
     line("      Top stacks by allocated bytes");
     for (const StackData& entry : data.top_stacks) {
       line("        {:>12} in {} block(s){}", format_size(entry.bytes), entry.blocks,
-           entry.stack.empty() ? ", recorded without a stack" : "");
+           entry.stack.empty() ? ", no stack shown" : "");
       stack(entry.stack, 12);
     }
   }
