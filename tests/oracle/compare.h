@@ -7,9 +7,7 @@
 
 namespace fragscope::oracle {
 
-// Empty if the answers are equal. Free_completed entries of one command are compared as a set: the
-// library walks its streams in the order of a hash map. Where that order mattered, the peak and
-// sums of inactive_split are left out.
+// Empty if the answers are equal in their normal form (tests/support/answer_digest.h).
 std::string first_difference(const model::ListResult& from_model,
                              const model::ListResult& from_library,
                              const model::VersionProfile& profile);

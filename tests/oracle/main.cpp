@@ -15,6 +15,7 @@
 #include "model/command_runner.h"
 #include "tests/oracle/compare.h"
 #include "tests/oracle/library_target.h"
+#include "tests/support/answer_digest.h"
 #include "tests/support/golden_commands.h"
 #include "tests/support/random_commands.h"
 
@@ -56,15 +57,17 @@ bool read_file(const std::string& path, std::string& into) {
   return true;
 }
 
-// Runs a list; as JSON, or (golden files) as the list with the answers between its lines.
-int run_file(const std::string& path, uint64_t memory, bool annotated) {
+enum class Answer { kJson, kAnnotated, kDigest };
+
+// Runs a list; as JSON, as the list with the answers between its lines, or as a fingerprint.
+int run_file(const std::string& path, uint64_t memory, Answer answer) {
   std::string text;
   if (!read_file(path, text)) {
     std::cerr << "oracle: cannot read " << path << "\n";
     return 3;
   }
   const test::GoldenFile golden = test::read_golden(text);
-  const auto list = parse_commands(annotated ? golden.commands : text, path);
+  const auto list = parse_commands(answer == Answer::kAnnotated ? golden.commands : text, path);
   if (!list) {
     std::cerr << "oracle: " << list.error().text << "\n";
     return 3;
@@ -73,10 +76,11 @@ int run_file(const std::string& path, uint64_t memory, bool annotated) {
   set_device_memory(memory, list.value().devices);
   const auto target = oracle::make_library_target(list.value().devices);
   const ListResult result = run_commands(list.value(), *target);
-  if (annotated) {
-    std::cout << test::annotate(golden, result, profile());
-    return 0;
+  if (answer == Answer::kAnnotated) std::cout << test::annotate(golden, result, profile());
+  if (answer == Answer::kDigest) {
+    std::cout << test::line_digests(test::normal_lines(result, profile())) << "\n";
   }
+  if (answer != Answer::kJson) return 0;
   const oracle::MappedLibrary library = oracle::mapped_library();
   std::cout << list_result_json(result, profile(),
                                 {{"torch", ORACLE_TORCH},
@@ -141,19 +145,32 @@ struct FuzzOptions {
   std::vector<std::string> settings;
 };
 
+test::ListShape shape_of(const FuzzOptions& options) {
+  test::ListShape shape;
+  shape.commands = options.commands;
+  shape.scopes = options.scopes;
+  shape.scope_streams = profile().scope_by_stream;
+  shape.fractions = options.fractions;
+  shape.events = options.events;
+  shape.settings = options.settings;
+  shape.devices = options.devices;
+  shape.pools = options.pools;
+  return shape;
+}
+
+// One list as text, for tests/golden/oracle.
+int print_list(const FuzzOptions& options) {
+  test::ListShape shape = shape_of(options);
+  shape.scope_streams = true;  // so that every release can read it
+  std::cout << test::join_lines(test::ListMaker(options.seed, shape).make());
+  return 0;
+}
+
 int fuzz(const FuzzOptions& options) {
   uint64_t failures = 0;
+  const test::ListShape shape = shape_of(options);
   for (uint64_t i = 0; i < options.lists; ++i) {
     const uint64_t seed = options.seed + i;
-    test::ListShape shape;
-    shape.commands = options.commands;
-    shape.scopes = options.scopes;
-    shape.scope_streams = profile().scope_by_stream;
-    shape.fractions = options.fractions;
-    shape.events = options.events;
-    shape.settings = options.settings;
-    shape.devices = options.devices;
-    shape.pools = options.pools;
     uint64_t memory = options.memory;
     if (memory == 0) memory = (seed % 3 == 0 ? 8192 : seed % 3 == 1 ? 700 : 2000) * kMiB;
     const auto lines = test::ListMaker(seed, shape).make();
@@ -213,8 +230,12 @@ int main(int argc, char** argv) {
       file = word;
     }
   }
-  if (mode == "run" && !file.empty()) return run_file(file, options.memory, false);
-  if (mode == "annotate" && !file.empty()) return run_file(file, options.memory, true);
+  if (mode == "run" && !file.empty()) return run_file(file, options.memory, Answer::kJson);
+  if (mode == "annotate" && !file.empty()) {
+    return run_file(file, options.memory, Answer::kAnnotated);
+  }
+  if (mode == "digest" && !file.empty()) return run_file(file, options.memory, Answer::kDigest);
+  if (mode == "list") return print_list(options);
   if (mode == "fuzz") return fuzz(options);
   std::cerr << "usage: oracle run|annotate FILE [--memory BYTES] | oracle fuzz [--seed N] [--lists "
                "N] …\n";
