@@ -41,16 +41,19 @@ std::string expandable_advice(const OomFacts& f, uint64_t range) {
          "expandable_segments_reserve / expandable_segments_reserve_by_class.";
 }
 
+// The last sentence, with the blank before it.
 std::string advice(const OomFacts& f, const VersionProfile& profile,
                    const AllocatorConfig& config) {
-  const std::string large = "If reserved but unallocated memory is large try setting ";
+  const std::string large = " If reserved but unallocated memory is large try setting ";
   if (profile.minor == 1) {
     return large +
            "max_split_size_mb to avoid fragmentation.  See documentation for Memory Management and "
            "PYTORCH_CUDA_ALLOC_CONF";
   }
+  if (profile.minor == 14 && config.expandable_segments) return {};
   if (profile.has_expandable_reserve && config.expandable_segments) {
-    return expandable_advice(f, expandable_range_bytes(config, f.rounded <= kMiB, f.device_total));
+    return " " +
+           expandable_advice(f, expandable_range_bytes(config, f.rounded <= kMiB, f.device_total));
   }
   const std::string variable =
       profile.minor == 10 ? "PYTORCH_ALLOC_CONF" : "PYTORCH_CUDA_ALLOC_CONF";
@@ -67,11 +70,13 @@ std::string oom_message(const OomFacts& f, const VersionProfile& profile,
   if (profile.minor == 0) return old_message(f, device);
   const bool knows_pools = profile.minor >= 4;
   const uint64_t in_pools = knows_pools ? f.private_free : 0;
+  // 2.3 prints the index as a character: GPU 0 is a NUL, where Python cuts the text.
+  const std::string gpu =
+      profile.minor == 3 ? std::string(1, static_cast<char>(device)) : std::to_string(device);
   std::string text = "CUDA out of memory. Tried to allocate " + format_size(f.segment) + ". GPU " +
-                     std::to_string(device) + " has a total " +
-                     (profile.minor == 1 ? "capacty" : "capacity") + " of " +
-                     format_size(f.device_total) + " of which " + format_size(f.device_free) +
-                     " is free. ";
+                     gpu + " has a total " + (profile.minor == 1 ? "capacty" : "capacity") +
+                     " of " + format_size(f.device_total) + " of which " +
+                     format_size(f.device_free) + " is free. ";
   if (f.allowed && profile.minor >= 5) text += format_size(*f.allowed) + " allowed; ";
   text += "Of the allocated memory " + format_size(f.allocated + in_pools) +
           " is allocated by PyTorch, ";
@@ -79,7 +84,7 @@ std::string oom_message(const OomFacts& f, const VersionProfile& profile,
     text += "with " + format_size(in_pools) + " allocated in private pools (e.g., CUDA Graphs), ";
   }
   return text + "and " + format_size(f.reserved - f.allocated - in_pools) +
-         " is reserved by PyTorch but unallocated. " + advice(f, profile, config);
+         " is reserved by PyTorch but unallocated." + advice(f, profile, config);
 }
 
 std::string rejection_message(const OomFacts& facts) {
