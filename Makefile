@@ -6,6 +6,8 @@
 #   make demo-torch  the same with a real PyTorch script (installs torch in a cached venv)
 #   make test        everything but the benchmarks; ends with "N passed, N failed"
 #   make test-quick  without the torch tier       make test-torch  the torch tier alone
+#   make oracle      the allocator model against the installed torch's libc10_cuda, random lists
+#   make oracle-all  the same for every torch release from 2.1 on (downloads the wheels once)
 #   make asan tsan   unit tests under sanitizers  make bench       benchmarks, with the machine
 #   make format tidy clang-format in place, clang-tidy
 #   make install PREFIX=/usr/local                make clean
@@ -13,7 +15,7 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
-.PHONY: build setup demo demo-torch test test-quick test-torch asan tsan bench install format tidy clean
+.PHONY: build setup demo demo-torch test test-quick test-torch oracle oracle-all asan tsan bench install format tidy clean
 
 setup:
 	@tools/setup.sh
@@ -36,6 +38,12 @@ test-quick:
 
 test-torch:
 	@tools/test.sh torch
+
+oracle: build
+	@tests/oracle/fuzz
+
+oracle-all: build
+	@tests/oracle/fuzz --all
 
 asan:
 	@tools/test.sh asan
