@@ -19,12 +19,6 @@ void append_number(std::string& out, std::string_view key, uint64_t value) {
   }
 }
 
-void append_api(std::string& out, uint16_t api, const trace::TraceTables& tables) {
-  const auto name = tables.api_names.find(api);
-  out += ",\"api\":";
-  out += name == tables.api_names.end() ? "null" : json_string(name->second);
-}
-
 std::string_view source_name(uint32_t flags) {
   if (flags & kFlagSourceAdaptor) return "adaptor";
   if (flags & kFlagSourceReport) return "report";
@@ -86,7 +80,8 @@ void EventJson::append(const Event& event, const trace::TraceTables& tables, std
   fmt::format_to(to, "{{\"seq\":{},\"t_ns\":{},\"pid\":{},\"tid\":{},\"plane\":\"{}\"", event.seq,
                  event.time_ns, event.pid, event.tid, plane_name(plane_of(event.kind)));
   fmt::format_to(to, ",\"kind\":\"{}\"", kind_name(event.kind));
-  append_api(out, event.api, tables);
+  out += ",\"api\":";
+  out += api_text(event.api, tables);
   append_number(out, "device", event.device < 0 ? kUnknown : static_cast<uint64_t>(event.device));
   append_number(out, "stream", event.stream);
   append_number(out, "address", event.address);
@@ -100,6 +95,16 @@ void EventJson::append(const Event& event, const trace::TraceTables& tables, std
   append_stack(event, tables, out);
   append_what_applies(event, tables, out);
   out += "}\n";
+}
+
+const std::string& EventJson::api_text(uint16_t api, const trace::TraceTables& tables) {
+  static const std::string kNull = "null";
+  const auto key = std::pair(&tables, api);
+  const auto known = api_texts_.find(key);
+  if (known != api_texts_.end()) return known->second;
+  const auto name = tables.api_names.find(api);  // may arrive later
+  if (name == tables.api_names.end()) return kNull;
+  return api_texts_.emplace(key, json_string(name->second)).first->second;
 }
 
 void EventJson::append_stack(const Event& event, const trace::TraceTables& tables,

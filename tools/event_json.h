@@ -10,8 +10,10 @@
 // array, innermost frame first, of {"address", "module", "offset"}.
 #pragma once
 
+#include <map>
 #include <string>
-#include <unordered_map>
+#include <string_view>
+#include <utility>
 
 #include "event/event.h"
 #include "trace/trace_data.h"
@@ -22,14 +24,18 @@ class EventJson {
  public:
   explicit EventJson(bool resolve_stacks) : resolve_stacks_(resolve_stacks) {}
 
-  // Appends the line, '\n' included. `tables` are those of the event's process.
+  // Appends the line, '\n' included. `tables` are those of the event's process and outlive this
+  // object.
   void append(const Event& event, const trace::TraceTables& tables, std::string& out);
 
  private:
+  // The name of an entry point, quoted, or "null"; looked up once.
+  const std::string& api_text(uint16_t api, const trace::TraceTables& tables);
   void append_stack(const Event& event, const trace::TraceTables& tables, std::string& out);
 
   bool resolve_stacks_;
   std::string frames_;  // reused
+  std::map<std::pair<const trace::TraceTables*, uint16_t>, std::string> api_texts_;
 };
 
 // `text` as a JSON string, quotes included; invalid UTF-8 becomes U+FFFD.
