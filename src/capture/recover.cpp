@@ -38,18 +38,27 @@ uint64_t files_unchanged_since(const trace::ProcessInfo& process, bool alive) {
   return alive ? UINT64_MAX : process.realtime_ns;
 }
 
-Result<Bytes> convert_once(const std::string& path, std::optional<bool> process_alive) {
-  auto reader = LogReader::open(path, LogReader::Access::inspect);
-  if (!reader) return reader.error();
-  const auto process = process_of(*reader);
+Result<Bytes> convert_all(LogReader& reader, std::optional<bool> process_alive) {
+  const auto process = process_of(reader);
   if (!process) return process.error();
   const bool alive =
       process_alive ? *process_alive : process_is_alive(process->pid, process->start_ticks);
   trace::MemorySink sink;
   auto writer = trace::TraceWriter::start(sink, *process);
   if (!writer) return writer.error();
-  LogToTrace converter(*reader, *writer, files_unchanged_since(*process, alive));
-  return finish_from_log(*reader, converter, sink, alive);
+  LogToTrace converter(reader, *writer, files_unchanged_since(*process, alive));
+  return finish_from_log(reader, converter, sink, alive);
+}
+
+Result<Bytes> convert_once(const std::string& path, std::optional<bool> process_alive) {
+  auto reader = LogReader::open(path, LogReader::Access::inspect);
+  if (!reader) return reader.error();
+  return convert_all(*reader, process_alive);
+}
+
+// Without a whole header there is no trace: the disk was full before it, or damage took it.
+bool has_no_header(const Error& error) {
+  return error.code == ErrorCode::kForeign || error.code == ErrorCode::kDamaged;
 }
 
 template <typename Attempt>
@@ -108,6 +117,10 @@ Result<Bytes> recover_once(const std::string& trace_path, const std::string& log
   auto log = LogReader::open(log_path, LogReader::Access::inspect);
   if (!log) return log.error();
   auto from = trace::TraceReader::open_file(trace_path);
+  if (!from && has_no_header(from.error())) {
+    log->resume(0, 0, 0);  // counts what was drained and is in no trace
+    return convert_all(*log, std::nullopt);
+  }
   if (!from) return from.error();
   if (from->process().sealed) return whole_file(trace_path);
   const auto process = process_of(*log);

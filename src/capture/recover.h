@@ -22,7 +22,8 @@ Result<std::vector<std::byte>> convert_log(const std::string& log_path, bool pro
 Result<std::vector<std::byte>> convert_log(const std::string& log_path);
 
 // A trace that its collector left unsealed, and the log with the rest. The events of the trace keep
-// their numbers; none appears twice. A sealed trace is returned as it is.
+// their numbers; none appears twice. A sealed trace is returned as it is. Of a file that is empty
+// or has no readable header nothing counts as drained: the log is taken from its start.
 Result<std::vector<std::byte>> recover_process(const std::string& trace_path,
                                                const std::string& log_path);
 

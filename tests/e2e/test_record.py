@@ -183,6 +183,24 @@ def test_full_disk_in_mid_run_leaves_the_program_alone(fragscope, tiny_disk):
     os.rmdir(log.parent)
 
 
+def test_full_disk_hides_no_process(fragscope, tiny_disk):
+    """The disk fills before the first trace: that stays empty, and the log is read in its place."""
+    directory = tiny_disk / "r.fsr"
+    script = f'cat /dev/zero > {tiny_disk}/filler 2> /dev/null; exec "$@"'
+    fragscope("run", "--gpu", "1GiB", "-o", directory, "--", "bash", "-c", script, "bash",
+              *fragscope.steps("pairs", 2000, "say", "through"))
+    (trace,) = directory.glob("*.fst")
+    assert trace.stat().st_size == 0
+    run = Run(fragscope, directory, None)
+    (process,) = run.info()["processes"]
+    assert process["torn_records"] == process["dropped_events"] == 0
+    assert kinds(run.events()).count("device_free") == 2000
+    logs = pathlib.Path(json.loads((directory / "run.json").read_text())["log_directory"])
+    for path in logs.iterdir():
+        path.unlink()
+    os.rmdir(logs)
+
+
 def test_file_size_limit_in_mid_run_leaves_the_program_alone(fragscope):
     directory = fragscope.new_directory()
     limited = 'ulimit -f 64; exec "$@"'
