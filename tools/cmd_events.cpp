@@ -69,8 +69,8 @@ int events(const EventsOptions& options) {
     return fail(fmt::format("cannot write to standard output: {}", std::strerror(errno)),
                 kExitOutput);
   }
-  print_warnings(*run);
-  if (*count > 0) return kExitOk;
+  const int code = reading_exit_code(*run, *count);
+  if (code != kExitNothingRecorded) return code;
   return fail(fmt::format("{}: no events were recorded", options.path), kExitNothingRecorded);
 }
 

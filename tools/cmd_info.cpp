@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "report/text_report.h"
 #include "tools/command.h"
 #include "tools/run_facts.h"
 
@@ -54,8 +55,9 @@ void print_process(const ProcessFacts& facts) {
   const trace::ProcessInfo& process = facts.process;
   fmt::print("\nprocess {} {}\n", process.pid, one_line(process.program));
   item("ended", exit_text(facts.exit));
-  item("events", fmt::format("{}, {} dropped, {} torn", facts.events, process.dropped_events,
-                             process.torn_records));
+  item("events", fmt::format("{}{}, {} dropped, {} torn", facts.events, facts.damage ? " read" : "",
+                             process.dropped_events, process.torn_records));
+  if (facts.damage) item("damage", report::damage_text(*facts.damage));
   if (!facts.kinds.empty()) item("", kinds_text(facts.kinds));
   item("blocks from", property_or(process, "block_source", "unknown"));
   item("torch", property_or(process, "torch_version", "unknown"));
@@ -68,7 +70,6 @@ void print_process(const ProcessFacts& facts) {
     item("not hooked", fmt::format("{} ({} requests)", symbol, count));
   }
   if (!process.sealed) item("trace", "not sealed");
-  if (!facts.damage.empty()) item("damage", facts.damage);
 }
 
 std::string state_text(const RunFacts& facts) {
@@ -112,6 +113,14 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+Json damage_json(const std::optional<report::DamageData>& damage) {
+  if (!damage) return nullptr;
+  return {{"text", damage->text},
+          {"offset", or_null(damage->offset)},
+          {"events_read", damage->events_read},
+          {"events_recorded", or_null(damage->events_recorded)}};
+}
+
 Json process_json(const ProcessFacts& facts) {
   const trace::ProcessInfo& process = facts.process;
   Json devices = Json::array();
@@ -133,7 +142,7 @@ Json process_json(const ProcessFacts& facts) {
           {"devices", devices},
           {"unhooked", facts.unhooked},
           {"properties", process.properties},
-          {"damage", facts.damage.empty() ? Json(nullptr) : Json(facts.damage)}};
+          {"damage", damage_json(facts.damage)}};
 }
 
 void print_json(const RunFacts& facts) {
@@ -152,7 +161,8 @@ void print_json(const RunFacts& facts) {
   }
   Json processes = Json::array();
   for (const ProcessFacts& process : facts.processes) processes.push_back(process_json(process));
-  const Json all = {{"schema", 1}, {"run", run}, {"processes", processes}};
+  const Json all = {
+      {"schema", 1}, {"run", run}, {"processes", processes}, {"warnings", facts.warnings}};
   fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
@@ -165,10 +175,10 @@ int info(const InfoOptions& options) {
   } else {
     print_text(facts);
   }
-  print_warnings(*run);
   uint64_t events = 0;
   for (const ProcessFacts& process : facts.processes) events += process.events;
-  if (events > 0) return kExitOk;
+  const int code = reading_exit_code(*run, events);
+  if (code != kExitNothingRecorded) return code;
   return fail(fmt::format("{}: no events were recorded", options.path), kExitNothingRecorded);
 }
 

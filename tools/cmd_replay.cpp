@@ -71,12 +71,16 @@ int run_replay(const ReplayCommand& command) {
     perfect = perfect && replayed->perfect;
     events += measured.events;
     data.processes.push_back(report::build_replayed_process(measured, *replayed));
+    if (const auto damage = damage_of(reader, measured.events)) {
+      report::mark_damaged(*damage, data.processes.back());
+    }
   }
-  print_warnings(*run);
+  data.warnings = all_warnings(*run);
+  const int code = reading_exit_code(*run, events);
   const int written = print_output(command.json ? report::render_json(data)
                                                 : report::render_text(data, output_style()));
   if (written != kExitOk) return written;
-  if (events == 0) return kExitNothingRecorded;
+  if (code != kExitOk) return code;
   return command.strict && !perfect ? kExitNo : kExitOk;
 }
 

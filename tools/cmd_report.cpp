@@ -29,11 +29,14 @@ void add_process(const OpenRun& run, trace::TraceReader& reader, const ReportOpt
       metrics::measure_process(events, process_facts(run, reader));
   if (options.no_stacks) {
     data.processes.push_back(report::build_process(measured, nullptr));
-    return;
+  } else {
+    symbolize::Symbolizer symbols(reader.tables());
+    data.processes.push_back(report::build_process(measured, &symbols));
+    for (const std::string& warning : symbols.warnings()) data.warnings.push_back(warning);
   }
-  symbolize::Symbolizer symbols(reader.tables());
-  data.processes.push_back(report::build_process(measured, &symbols));
-  for (const std::string& warning : symbols.warnings()) data.warnings.push_back(warning);
+  if (const auto damage = damage_of(reader, measured.events)) {
+    report::mark_damaged(*damage, data.processes.back());
+  }
 }
 
 int run_report(const ReportOptions& options) {
@@ -47,14 +50,14 @@ int run_report(const ReportOptions& options) {
     add_process(*run, reader, options, data);
     events += data.processes.back().events;
   }
-  print_warnings(*run);
+  for (const std::string& warning : all_warnings(*run)) data.warnings.push_back(warning);
   if (options.pid != 0 && data.processes.empty()) {
     return fail("no process " + std::to_string(options.pid) + " in " + options.path, kExitUsage);
   }
+  const int code = reading_exit_code(*run, events);
   const int written = print_output(options.json ? report::render_json(data)
                                                 : report::render_text(data, output_style()));
-  if (written != kExitOk) return written;
-  return events > 0 ? kExitOk : kExitNothingRecorded;
+  return written != kExitOk ? written : code;
 }
 
 }  // namespace

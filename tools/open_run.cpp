@@ -55,17 +55,28 @@ Result<trace::TraceReader> open_log(const fs::path& path) {
   return trace::TraceReader::open_bytes(std::move(bytes).value(), path);
 }
 
+std::string line_of(const Error& error) {
+  return error.offset ? fmt::format("{} (byte {})", error.text, *error.offset) : error.text;
+}
+
+// What became of a log that took the place of its trace: why the trace could not be used. An empty
+// one was not begun yet, or the disk was full.
+void warn_of_unusable(const fs::path& path, std::vector<std::string>& warnings) {
+  std::error_code failed;
+  if (fs::file_size(path, failed) == 0 && !failed) return;
+  const auto trace = trace::TraceReader::open_file(path);
+  if (!trace) warnings.push_back(line_of(trace.error()) + "; its log was read instead");
+}
+
 Result<trace::TraceReader> open_trace(const fs::path& path,
-                                      const std::vector<std::string>& log_directories) {
+                                      const std::vector<std::string>& log_directories,
+                                      std::vector<std::string>& warnings) {
   const std::string log = capture::find_log(path, log_directories);
   if (log.empty()) return trace::TraceReader::open_file(path);
   auto bytes = capture::recover_process(path, log);
   if (!bytes.ok()) return trace::TraceReader::open_file(path);
+  warn_of_unusable(path, warnings);
   return trace::TraceReader::open_bytes(std::move(bytes).value(), path);
-}
-
-std::string line_of(const Error& error) {
-  return error.offset ? fmt::format("{} (byte {})", error.text, *error.offset) : error.text;
 }
 
 // The readers of a run directory, and the first reason why one of its files has none.
@@ -93,7 +104,7 @@ void open_files(const fs::path& directory, Opened& opened) {
   std::set<std::string> seen;
   for (const fs::path& path : files_of(directory, ".fst")) {
     seen.insert(path.stem());
-    opened.take(open_trace(path, log_directories));
+    opened.take(open_trace(path, log_directories, opened.run.warnings));
   }
   for (const std::string& logs : log_directories) {
     for (const fs::path& path : files_of(logs, ".fslog")) {
@@ -172,11 +183,25 @@ Result<OpenRun> open_run(const std::string& path) {
   return run;
 }
 
-void print_warnings(const OpenRun& run) {
+std::vector<std::string> all_warnings(const OpenRun& run) {
+  std::vector<std::string> lines = run.warnings;
+  for (const trace::TraceReader& reader : run.processes) {
+    if (reader.damage()) lines.push_back(reader.damage()->text);
+  }
+  return lines;
+}
+
+int reading_exit_code(const OpenRun& run, uint64_t events) {
+  if (events > 0) {
+    for (const std::string& line : all_warnings(run)) warn(line);
+    return kExitOk;
+  }
   for (const std::string& line : run.warnings) warn(line);
   for (const trace::TraceReader& reader : run.processes) {
-    if (reader.damage()) warn(line_of(*reader.damage()));
+    if (!reader.damage()) continue;
+    return fail(reader.damage()->text + "; no event could be read", kExitInput);
   }
+  return kExitNothingRecorded;
 }
 
 }  // namespace fragscope::tools

@@ -25,7 +25,11 @@ struct OpenRun {
 // A run directory with some readable files is no error; a run without processes is none either.
 Result<OpenRun> open_run(const std::string& path);
 
-// Prints the warnings and, if the readers have been read, their damage: one line each on stderr.
-void print_warnings(const OpenRun& run);
+// The warnings and, if the readers have been read, their damage.
+std::vector<std::string> all_warnings(const OpenRun& run);
+
+// Once `events` have been read: prints the warnings on stderr. kExitOk; kExitNothingRecorded, of
+// which the caller tells; kExitInput, and the line that says so, when damage left nothing.
+int reading_exit_code(const OpenRun& run, uint64_t events);
 
 }  // namespace fragscope::tools

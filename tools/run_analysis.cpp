@@ -73,6 +73,15 @@ replay::ProcessFacts process_facts(const OpenRun& run, const trace::TraceReader&
   return facts;
 }
 
+std::optional<report::DamageData> damage_of(const trace::TraceReader& reader,
+                                            uint64_t events_read) {
+  if (!reader.damage()) return std::nullopt;
+  report::DamageData data{reader.damage()->text, reader.damage()->offset, events_read,
+                          std::nullopt};
+  if (reader.process().sealed) data.events_recorded = reader.process().event_count;
+  return data;
+}
+
 report::TextStyle output_style() {
   report::TextStyle style;
   style.utf8 = locale_is_utf8();

@@ -2,6 +2,7 @@
 // process beside its events.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "replay/process_facts.h"
@@ -16,6 +17,9 @@ report::RunData run_data(const OpenRun& run);
 // The trace's facts, completed by run.json: how the process ended, and what `fragscope run` knew of
 // its torch and its settings.
 replay::ProcessFacts process_facts(const OpenRun& run, const trace::TraceReader& reader);
+
+// After its events were read: what damage left of them.
+std::optional<report::DamageData> damage_of(const trace::TraceReader& reader, uint64_t events_read);
 
 // For standard output: colours and width only on a terminal.
 report::TextStyle output_style();

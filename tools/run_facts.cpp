@@ -8,6 +8,7 @@
 #include "capture/recover.h"
 #include "event/event_names.h"
 #include "tools/progress.h"
+#include "tools/run_analysis.h"
 
 namespace fragscope::tools {
 namespace {
@@ -101,7 +102,7 @@ RunFacts gather_facts(OpenRun& run) {
     process.process = reader.process();
     process.exit = exit_of(run.info, reader.process());
     collect_properties(reader.process(), process);
-    if (reader.damage()) process.damage = reader.damage()->text;
+    process.damage = damage_of(reader, process.events);
     // A trace that was put together from logs while its process lives says "running".
     if (process.exit.kind == trace::ExitKind::running) {
       process.process.sealed = false;
@@ -110,6 +111,7 @@ RunFacts gather_facts(OpenRun& run) {
     }
     facts.processes.push_back(std::move(process));
   }
+  facts.warnings = all_warnings(run);
   return facts;
 }
 

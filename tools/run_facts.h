@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "report/report_data.h"
 #include "tools/open_run.h"
 #include "trace/trace_data.h"
 
@@ -26,7 +27,7 @@ struct ProcessFacts {
   std::vector<DeviceFact> devices;
   std::vector<std::string> cuda_runtimes;
   std::map<std::string, uint64_t> unhooked;  // resolver requests that passed through, by symbol
-  std::string damage;                        // empty: none
+  std::optional<report::DamageData> damage;
 };
 
 struct RunFacts {
@@ -34,6 +35,7 @@ struct RunFacts {
   std::optional<trace::RunInfo> info;
   bool live = false;  // unsealed, and one of its processes is alive
   std::vector<ProcessFacts> processes;
+  std::vector<std::string> warnings;
 };
 
 // Reads every event of the run once.

@@ -273,4 +273,22 @@ ProcessData build_replayed_process(const ProcessMetrics& measured,
   return data;
 }
 
+void mark_damaged(const DamageData& damage, ProcessData& process) {
+  process.damage = damage;
+  process.pinned_driver.final.reset();
+  process.pinned_torch_host.final.reset();
+  for (DeviceData& device : process.devices) {
+    for (metrics::KnownLevel* level :
+         {&device.driver_bytes, &device.reserved_bytes, &device.allocated_bytes,
+          &device.active_bytes, &device.requested_bytes, &device.inactive_split_bytes,
+          &device.segments}) {
+      level->final.reset();
+    }
+    std::erase_if(device.moments, [](const MomentData& moment) { return moment.name == "end"; });
+    for (MomentData& moment : device.moments) {
+      if (moment.name == "oom_and_end") moment.name = "oom";
+    }
+  }
+}
+
 }  // namespace fragscope::report

@@ -27,4 +27,7 @@ ProcessData build_process(const metrics::ProcessMetrics& measured, symbolize::Sy
 ProcessData build_replayed_process(const metrics::ProcessMetrics& measured,
                                    const metrics::ReplayMetrics& replayed);
 
+// The state at the process's end becomes unknown: levels and pictures of it go.
+void mark_damaged(const DamageData& damage, ProcessData& process);
+
 }  // namespace fragscope::report

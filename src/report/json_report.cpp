@@ -146,6 +146,14 @@ Json device_json(const DeviceData& device, bool replayed) {
   return out;
 }
 
+Json damage_json(const std::optional<DamageData>& damage) {
+  if (!damage) return nullptr;
+  return {{"text", damage->text},
+          {"offset", known(damage->offset)},
+          {"events_read", damage->events_read},
+          {"events_recorded", known(damage->events_recorded)}};
+}
+
 Json process_json(const ProcessData& process) {
   Json out = {{"pid", process.pid},
               {"program", process.program},
@@ -153,6 +161,7 @@ Json process_json(const ProcessData& process) {
               {"events", process.events},
               {"dropped_events", process.dropped_events},
               {"torn_records", process.torn_records},
+              {"damage", damage_json(process.damage)},
               {"block_source", process.block_source},
               {"coverage", coverage_json(process)}};
   if (const auto& replay = process.replay) {

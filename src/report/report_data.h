@@ -131,6 +131,14 @@ struct ReplayData {
   std::string alloc_conf;
 };
 
+// Damage ends a trace before its end: figures are of the events before it.
+struct DamageData {
+  std::string text;  // names the file, what is wrong and where
+  std::optional<uint64_t> offset;
+  uint64_t events_read = 0;
+  std::optional<uint64_t> events_recorded;  // absent: the trace has no trailer that says so
+};
+
 struct ProcessData {
   uint32_t pid = 0;
   std::string program;
@@ -146,6 +154,7 @@ struct ProcessData {
   metrics::KnownLevel pinned_driver;
   metrics::KnownLevel pinned_torch_host;
   std::optional<ReplayData> replay;
+  std::optional<DamageData> damage;
   std::vector<std::string> notes;  // limits and assumptions, in sentences
 };
 

@@ -91,8 +91,13 @@ class TextWriter {
   void process(const ProcessData& data) {
     line("");
     line("Process {} {}  ({})", data.pid, clean(data.program), exit_text(data.exit));
-    line("  events   {} recorded, {} dropped, {} torn; {} call(s) returned an error", data.events,
-         data.dropped_events, data.torn_records, data.failed_calls);
+    line("  events   {} {}, {} dropped, {} torn; {} call(s) returned an error", data.events,
+         data.damage ? "read" : "recorded", data.dropped_events, data.torn_records,
+         data.failed_calls);
+    if (data.damage) {
+      line("  damage   {}", damage_text(*data.damage));
+      line("           figures are of what was read; the state at the end is unknown");
+    }
     line("  blocks   source: {}", data.block_source);
     coverage(data);
     if (data.anomalies > 0) {
@@ -306,6 +311,16 @@ class TextWriter {
 };
 
 }  // namespace
+
+std::string damage_text(const DamageData& damage) {
+  const std::string place = damage.offset ? fmt::format(" at byte {}", *damage.offset) : "";
+  const std::string whole = damage.events_recorded
+                                ? fmt::format("{} events", *damage.events_recorded)
+                                : "an unknown number of events";
+  return fmt::format("the trace is damaged{}, {}{} of {} could be read", place,
+                     damage.events_read == damage.events_recorded ? "" : "only ",
+                     damage.events_read, whole);
+}
 
 std::string render_text(const ReportData& report, const TextStyle& style) {
   return TextWriter(style).write(report);

@@ -17,4 +17,7 @@ struct TextStyle {
 
 std::string render_text(const ReportData& report, const TextStyle& style = {});
 
+// "the trace is damaged at byte 9, only 5 of 7 events could be read".
+std::string damage_text(const DamageData& damage);
+
 }  // namespace fragscope::report

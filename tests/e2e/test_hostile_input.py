@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import struct
 
 import pytest
@@ -89,6 +90,74 @@ def test_flipped_bytes_never_crash(fragscope, recorded, tmp_path):
         lines = done.stdout.splitlines()
         assert lines == right[:len(lines)]  # never a wrong event
         assert done.stderr.startswith(b"fragscope: ")
+
+
+def test_damage_is_told_where_the_figures_are(fragscope):
+    run = fragscope.record(*fragscope.steps("pairs", 60000))
+    (trace,) = run.traces()
+    (whole,) = run.info()["processes"]
+    assert whole["damage"] is None and run.info()["warnings"] == []
+    data = bytearray(trace.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    trace.write_bytes(data)
+    for command in ("info", "report", "replay"):
+        document = json.loads(fragscope(command, "--json", run.directory, check=True).stdout)
+        (process,) = document["processes"]
+        damage = process["damage"]
+        assert 0 < damage["events_read"] == process["events"] < whole["events"]
+        assert damage["events_recorded"] == whole["events"]
+        assert 0 < damage["offset"] <= len(data) // 2 and trace.name in damage["text"]
+        assert damage["text"] in document["warnings"]
+        text = fragscope(command, run.directory, check=True).stdout.decode()
+        assert (f"damaged at byte {damage['offset']}, only {damage['events_read']} of "
+                f"{whole['events']} events") in text
+        assert f"{whole['events']} recorded" not in text
+        if command != "info":
+            assert process["pinned_bytes"]["driver"]["final"] is None
+            (device,) = process["devices"]
+            assert device["driver_bytes"]["final"] is None
+            assert device["driver_bytes"]["peak"] == 4096
+
+
+@pytest.mark.parametrize("command", ["info", "events", "report", "replay"])
+def test_a_trace_whose_only_chunk_is_damaged_is_beyond_use(fragscope, recorded, command):
+    directory, trace = recorded
+    data = bytearray(trace.read_bytes())
+    chunk = data.index(b"EVNT")
+    data[chunk + 32] ^= 0xFF  # the first byte behind the chunk's header
+    trace.write_bytes(data)
+    done = fragscope(command, directory)
+    assert done.returncode == 3
+    assert f"damaged chunk at byte {chunk}" in one_line(done.stderr)
+
+
+def test_a_trace_without_header_beside_its_log(fragscope):
+    """The log has what the trace has not; a trace that is empty was not begun, without a warning."""
+    directory = fragscope.new_directory()
+    process = fragscope.start("run", "--gpu", "1GiB", "-o", directory, "--", *fragscope.steps(
+        "wait", "pairs", 500, "say", "done", "wait"))
+    assert process.stdout.readline() == b"waiting\n"
+    process.kill()
+    process.wait(timeout=60)
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"done\n"
+    process.stdin.close()
+    process.stdout.read()  # to its end: the program is gone
+    logs = pathlib.Path(json.loads((directory / "run.json").read_text())["log_directory"])
+    (log,) = logs.iterdir()
+    trace = directory / log.with_suffix(".fst").name
+    for content, warnings in ((b"", 0), (b"FSTRC", 1), (b"FSTRC\r\n\0" + b"\xff" * 90, 1)):
+        trace.write_bytes(content)
+        for command in ("info", "report"):
+            document = json.loads(fragscope(command, "--json", directory, check=True).stdout)
+            (recovered,) = document["processes"]
+            assert recovered["events"] >= 1000
+            assert (recovered["dropped_events"], recovered["torn_records"]) == (0, 0)
+            assert len(document["warnings"]) == warnings
+            assert all(trace.name in warning for warning in document["warnings"])
+    log.unlink()
+    os.rmdir(logs)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema": 99}', b"\xff\xfe", b"null"])
