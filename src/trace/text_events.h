@@ -8,19 +8,21 @@
 //   2 t=1010 tid=100 alloc device=0 stream=0 address=0x200000000000 size=512 requested=100 stack=1
 //   - device_free address=0x200000000000 result=pending
 //
-// | line     | fields                                                                             |
-// |----------|------------------------------------------------------------------------------------|
-// | process  | pid (default 1), start_ticks, realtime_ns, monotonic_ns, program, shim_version, | |
-// | sealed (default 1), exit = running, vanished (default), exited:N or signaled:N,     | | |
-// dropped, torn. First line, or left out.                                             | | property
-// | key=value                                                                          | | api | ID
-// NAME (an api that only events name gets an id by itself)                         | | text     |
-// ID TEXT                                                                            | | stack    |
-// ID ADDRESS…, innermost first                                                       | | module   |
-// START-END FILE_OFFSET PATH [build_id=HEX] [seq=N]                                   | | calls |
-// NAME=N, calls per entry point                                                      | | event    |
-// SEQ or "-" (next number), one kind, and t tid api device stream address size        | | |
-// requested result aux aux2 stack flags text                                          |
+// clang-format off
+// | line     | fields                                                                          |
+// |----------|---------------------------------------------------------------------------------|
+// | process  | pid (default 1), start_ticks, realtime_ns, monotonic_ns, program, shim_version, |
+// |          | sealed (default 1), exit = running, vanished (default), exited:N or signaled:N, |
+// |          | dropped, torn. First line, or left out.                                         |
+// | property | key=value                                                                       |
+// | api      | ID NAME (an api that only events name gets an id by itself)                     |
+// | text     | ID TEXT                                                                         |
+// | stack    | ID ADDRESS…, innermost first                                                    |
+// | module   | START-END FILE_OFFSET PATH [build_id=HEX] [seq=N]                               |
+// | calls    | NAME=N, calls per entry point                                                   |
+// | event    | SEQ or "-" (next number), one kind, and t tid api device stream address size    |
+// |          | requested result aux aux2 stack flags text                                      |
+// clang-format on
 //
 // A field of an event that is left out is unknown; t is then the time before, result 0. Numbers are
 // decimal or 0x hexadecimal; size, requested, aux and aux2 take 2MiB too. api and text are names,
