@@ -1,5 +1,6 @@
 """`fragscope run` is invisible to the command: streams, signals, exit codes, terminal."""
 
+import fcntl
 import os
 import pty
 import signal
@@ -104,8 +105,7 @@ def test_command_killed_by_a_passed_on_signal(fragscope):
     assert run.stdout.readline() == b"alloc 4096 -> error 0\n"
     assert run.stdout.readline() == b"waiting\n"
     run.terminate()
-    run.communicate(timeout=60)
-    assert run.returncode == 128 + signal.SIGTERM
+    assert run.wait(timeout=60) == 128 + signal.SIGTERM  # its standard input is still open
 
 
 # A shell in small: the command is the foreground job of a terminal's session; each stop and the end
@@ -144,10 +144,11 @@ class Terminal:
         wait, self.go = os.pipe()
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.dup2(tell, 13)
-            os.dup2(wait, 14)
-            os.dup2(13, 3)
-            os.dup2(14, 4)
+            # First out of the way: `wait` may be 3, `tell` 4.
+            tell = fcntl.fcntl(tell, fcntl.F_DUPFD, 10)
+            wait = fcntl.fcntl(wait, fcntl.F_DUPFD, 10)
+            os.dup2(tell, 3)
+            os.dup2(wait, 4)
             os.execve(sys.executable, [sys.executable, "-c", SHELL, *arguments],
                       fragscope.environment)
         os.close(tell)
