@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +16,7 @@ namespace {
 
 constexpr uint64_t kChunkBytes = log::kChunkSlots * log::kSlotBytes;
 constexpr uint64_t kSmallestLog = 2 * kChunkBytes;
+constexpr uint64_t kLargestLog = 1ull << 40;  // address space only; storage grows with use
 
 std::string environment(const char* name) {
   const char* const value = secure_getenv(name);
@@ -78,6 +80,7 @@ std::optional<OpenLog> create_in(const std::string& directory, uint64_t capacity
 }  // namespace
 
 std::optional<OpenLog> create_log(uint64_t capacity_bytes, uint64_t random) noexcept try {
+  capacity_bytes = std::clamp(capacity_bytes, kSmallestLog, kLargestLog);
   for (const char* variable : {"FRAGSCOPE_LOG_DIR", "FRAGSCOPE_LOG_FALLBACK_DIR"}) {
     const std::string directory = environment(variable);
     if (directory.empty()) continue;

@@ -176,6 +176,7 @@ int serve(Device& device, int ordinal, const Backend& backend, DevicePtr* out, s
   const int64_t retries = device.allocator.stats().num_alloc_retries;
   const model::MallocResult block = device.allocator.malloc(bytes, 0);
   if (!block.ok()) {
+    *out = device.segments.last_address();
     const int result = device.segments.last_result();
     return result != kSuccess ? result : kErrorOutOfMemory;
   }
@@ -196,6 +197,22 @@ int owner_of(const State& state, DevicePtr address) {
   }
   return kUnknownDevice;
 }
+
+// True when `address` lies in a segment of ours: then CUDA must not see it, since the base of a
+// segment is a pointer that CUDA would free with all live blocks in it.
+bool lies_in_segment(const State& state, DevicePtr address) {
+  for (const std::unique_ptr<Device>& device : state.devices) {
+    if (device == nullptr) continue;
+    for (const model::SegmentSnapshot& segment : device->allocator.segments()) {
+      if (address >= segment.address && address - segment.address < segment.total_size) return true;
+    }
+  }
+  return false;
+}
+
+// CUDA's own answer, last error included, to a pointer that nobody allocated: inside an allocation
+// but not at its start.
+int refuse(const Backend& backend, DevicePtr address) { return backend.free(address + 1); }
 
 }  // namespace
 
@@ -233,9 +250,14 @@ bool release(HookId id, RealFree real, DevicePtr address, int& result) noexcept 
   State& all = state();
   const Locked lock(all);
   const int ordinal = owner_of(all, address);
-  if (ordinal == kUnknownDevice) return false;
+  const bool refused = ordinal == kUnknownDevice && lies_in_segment(all, address);
+  if (ordinal == kUnknownDevice && !refused) return false;
   const Backend backend = backend_of(info(id).library, reinterpret_cast<const void*>(real));
   if (!backend) return false;
+  if (refused) {
+    result = refuse(backend, address);
+    return true;
+  }
   Device& device = *all.devices[ordinal];
   device.segments.use(backend);
   if (device_for(backend) != ordinal) {

@@ -43,6 +43,7 @@ std::optional<uint64_t> RealSegments::device_malloc(uint64_t bytes) {
   event.result = last_result_;
   event.size = event.requested = bytes;
   if (last_result_ == kSuccess) event.address = address;
+  last_address_ = address;
   if (Session* const session = session_for(event.kind)) submit(*session, event);
   if (last_result_ != kSuccess) return std::nullopt;
   return address;

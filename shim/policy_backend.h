@@ -37,10 +37,13 @@ class RealSegments final : public model::SegmentProvider {
 
   // Result of the last device_malloc.
   int last_result() const { return last_result_; }
+  // What CUDA left in the output of the last device_malloc(); 0 after a failure.
+  DevicePtr last_address() const { return last_address_; }
 
  private:
   Backend backend_;
   int last_result_ = kSuccess;
+  DevicePtr last_address_ = 0;
 };
 
 }  // namespace fragscope::shim::policy

@@ -163,6 +163,10 @@ int Ledger::own_slot() {
   LedgerFile::Slot mine{};
   mine.pid = static_cast<uint32_t>(::getpid());
   if (!process_state(mine.pid, state, mine.start_ticks)) return -1;
+  // The same process before an exec: its context and memory ended with its old program.
+  for (LedgerFile::Slot& slot : file_->slots) {
+    if (slot.pid == mine.pid && slot.start_ticks == mine.start_ticks) slot = {};
+  }
   for (int attempt = 0; attempt < 2; ++attempt) {
     for (int i = 0; i < kSlots; ++i) {
       if (file_->slots[i].pid != 0) continue;
@@ -172,6 +176,11 @@ int Ledger::own_slot() {
     drop_dead();
   }
   return -1;
+}
+
+void Ledger::claim() {
+  const Lock lock(*file_);
+  own_slot();
 }
 
 bool Ledger::charge(int device, uint64_t bytes) {

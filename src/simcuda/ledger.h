@@ -34,6 +34,9 @@ class Ledger {
   Ledger& operator=(const Ledger&) = delete;
 
   uint64_t total_bytes() const;
+  // Starts this process's entry. What the same process used before an exec is given back: its
+  // context ended with its old program. charge() does it too, if nobody has.
+  void claim();
   bool charge(int device, uint64_t bytes);
   void refund(int device, uint64_t bytes);
 

@@ -51,3 +51,41 @@ def test_addresses_and_segments_equal_the_models(build, tmp_path, settings, seed
         (kinds[c["action"]], c["address"]) for r in answer["results"] for c in r["segment_calls"]
     ]
     assert real == model
+
+
+def run_misuse(build, out, *options):
+    command = [build / "bin/fragscope", "run", "-q", "--gpu", "4GiB", "-o", out, *options]
+    done = subprocess.run(
+        [*command, "--", build / "tests/cuda/cuda_misuse"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_wrong_frees_and_failures_get_cudas_own_answers(build, tmp_path):
+    plain = run_misuse(build, tmp_path / "plain.fsr")
+    enforced = run_misuse(
+        build, tmp_path / "enforced.fsr", "--enforce=shim", "--max-split-size-mb", "64"
+    )
+    assert "free again 1 last 1" in plain
+    assert "apart 0" not in plain
+    assert enforced == plain
+
+
+def test_an_exec_gives_the_memory_back(build, tmp_path):
+    command = [build / "bin/fragscope", "run", "-q", "--no-record", "--gpu", "4GiB", "--"]
+    done = subprocess.run(
+        [*command, build / "tests/cuda/cuda_misuse", "exec"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n")
+
+
+@pytest.mark.parametrize("size", ["1", "64KiB", "99TiB"])
+def test_any_log_size_records(build, tmp_path, size):
+    run = tmp_path / "run.fsr"
+    run_misuse(build, run, "--log-bytes", size)
+    done = subprocess.run(
+        [build / "bin/fragscope", "events", "--jsonl", run], capture_output=True, text=True
+    )
+    kinds = [json.loads(line)["kind"] for line in done.stdout.splitlines()]
+    assert kinds.count("device_alloc") == 5

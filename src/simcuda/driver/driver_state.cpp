@@ -94,6 +94,7 @@ CUresult create_state() {
   auto* state = new DriverState;
   state->config = std::move(*config);
   state->ledger = std::move(*ledger);
+  state->ledger->claim();
   for (size_t i = 0; i < visible.size(); ++i) {
     set_up_device(*state, static_cast<int>(i), visible[i]);
   }
