@@ -7,6 +7,8 @@
 #include <filesystem>
 
 #include "base/bytes.h"
+#include "model/allocator_config.h"
+#include "model/version_profile.h"
 #include "tools/alloc_conf.h"
 #include "tools/command.h"
 #include "tools/program_lookup.h"
@@ -109,6 +111,13 @@ MaybeFailure settle_enforcement(const RunOptions& options, const Environment& us
   }
   const auto accepted = native_alloc_conf({}, changes, "");
   if (!accepted.ok()) return usage(accepted.error());
+  const auto config = model::parse_config(changes, model::version_profiles().back());
+  if (!config || config->expandable_segments || config->backend != "native") {
+    return usage({ErrorCode::kInvalidArgument,
+                  "--enforce shim serves whole cudaMalloc segments: it cannot apply "
+                  "expandable_segments or another backend; leave the option out or use --enforce "
+                  "native"});
+  }
   set_variable(plan.environment, "FRAGSCOPE_ENFORCE", "shim");
   set_variable(plan.environment, "FRAGSCOPE_ALLOC_CONF", changes);
   plan.notes["enforce"] = "shim";

@@ -49,6 +49,8 @@ def test_exit_code_is_the_commands(fragscope, command, code, recording):
     (["run", "--gpu", "1GiB", "--depth", "0", "--", "true"], 2),
     (["run", "--gpu", "1GiB", "--log-bytes", "many", "--", "true"], 2),
     (["run", "--gpu", "1GiB", "--enforce", "shim", "--", "true"], 2),
+    (["run", "--gpu", "1GiB", "--enforce", "shim", "--alloc-conf", "expandable_segments:True",
+      "--", "true"], 2),
     (["run", "--gpu", "1GiB", "--alloc-conf", "no_such_key:1", "--", "true"], 2),
     (["no-such-command"], 2),
     (["events"], 2),
