@@ -13,8 +13,9 @@
 // | requested | = size                             | bytes the client asked for; oom: rounded size|
 // | result    | CUresult / cudaError_t; 0 success; | 0                                            |
 // |           | kResultPending until known         |                                              |
-// | aux       | see event_kinds.def                | alloc, free: allocated bytes afterwards;     |
-// |           |                                    | oom: free bytes of the device                |
+// | aux       | see event_kinds.def; device, host, | alloc, free: allocated bytes afterwards;     |
+// |           | managed, array allocations: their  | oom: free bytes of the device                |
+// |           | context, once there are several    |                                              |
 // | aux2      | flags argument                     | alloc, free: reserved bytes afterwards       |
 // | text      | –                                  | –  (marks: id of the text of the mark)       |
 #pragma once

@@ -16,7 +16,7 @@ namespace fragscope::trace {
 
 inline constexpr char kTraceMagic[8] = {'F', 'S', 'T', 'R', 'C', '\r', '\n', '\0'};
 inline constexpr char kEndMagic[8] = {'F', 'S', 'T', 'E', 'N', 'D', '\r', '\n'};
-inline constexpr uint32_t kTraceVersion = 1;
+inline constexpr uint32_t kTraceVersion = 2;
 inline constexpr uint64_t kHeaderFixedBytes = 16;
 inline constexpr uint64_t kMaxHeaderPayload = 65536;
 inline constexpr uint64_t kChunkHeaderBytes = 32;
