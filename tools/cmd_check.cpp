@@ -52,21 +52,24 @@ Finding check_recorder(const Installation& installation) {
   return {"recorder", State::ok, installation.shim};
 }
 
-Finding check_gpu(const CheckOptions& options, const Installation& installation) {
-  if (options.gpu.empty()) {
-    const auto reason = why_no_gpu_driver();
-    if (!reason) return {"GPU", State::ok, "the driver's libcuda.so.1 can be loaded"};
-    return {"GPU", State::missing,
-            fmt::format("no NVIDIA driver ({}); a card can be simulated: fragscope run --gpu 24GiB",
-                        *reason)};
-  }
-  const auto gpu = simcuda::resolve_gpu(options.gpu);
-  if (!gpu.ok()) return {"GPU", State::missing, gpu.error().text};
+Finding check_gpu() {
+  const auto reason = why_no_gpu_driver();
+  if (!reason) return {"GPU", State::ok, "the driver's libcuda.so.1 can be loaded"};
+  return {"GPU", State::note,
+          fmt::format("no NVIDIA driver ({}): runs without --gpu are refused", *reason)};
+}
+
+// `gpu`: what a run would be given; empty: any.
+Finding check_simulation(const std::string& gpu, const Installation& installation) {
   const Status usable = check_stand_ins(installation);
-  if (!usable.ok()) return {"GPU", State::missing, usable.error().text};
-  return {"GPU", State::ok,
-          fmt::format("simulated: {} x {}, {}", gpu->devices, gpu->name,
-                      format_size(gpu->total_bytes))};
+  if (!usable.ok()) return {"simulation", State::missing, usable.error().text};
+  if (gpu.empty()) {
+    return {"simulation", State::ok, "a card can be simulated: fragscope run --gpu 24GiB -- CMD"};
+  }
+  const auto card = simcuda::resolve_gpu(gpu);
+  if (!card.ok()) return {"simulation", State::missing, card.error().text};
+  return {"simulation", State::ok,
+          fmt::format("{} x {}, {}", card->devices, card->name, format_size(card->total_bytes))};
 }
 
 Finding check_stacks() {
@@ -119,13 +122,43 @@ Finding check_torch(const CheckOptions& options, const Installation& installatio
                       adaptor->path)};
 }
 
-void print_findings(const std::vector<Finding>& findings, bool json, bool can_record) {
+struct Verdict {
+  bool on_gpu = false;
+  bool simulated = false;
+};
+
+// Recording needs everything that is `missing` elsewhere, and a device of either kind.
+Verdict verdict_of(const std::vector<Finding>& findings) {
+  Verdict verdict{true, true};
+  for (const Finding& finding : findings) {
+    if (finding.what == "GPU") {
+      verdict.on_gpu = verdict.on_gpu && finding.state == State::ok;
+    } else if (finding.what == "simulation") {
+      verdict.simulated = verdict.simulated && finding.state == State::ok;
+    } else if (finding.state == State::missing) {
+      verdict = {};
+      break;
+    }
+  }
+  return verdict;
+}
+
+const char* verdict_text(Verdict verdict) {
+  if (verdict.on_gpu && verdict.simulated) {
+    return "This machine can record, on its GPU and with a simulated one (--gpu).";
+  }
+  if (verdict.on_gpu) return "This machine can record on its GPU; simulated runs are not possible.";
+  if (verdict.simulated) return "This machine can record with a simulated GPU (--gpu) only.";
+  return "This machine cannot record.";
+}
+
+void print_findings(const std::vector<Finding>& findings, bool json, Verdict verdict) {
   if (!json) {
     for (const Finding& finding : findings) {
       fmt::print("{:<8} {:<12} {}\n", state_name(finding.state), finding.what,
                  one_line(finding.text));
     }
-    fmt::print("{}\n", can_record ? "This machine can record." : "This machine cannot record.");
+    fmt::print("{}\n", verdict_text(verdict));
     return;
   }
   auto list = nlohmann::ordered_json::array();
@@ -133,21 +166,26 @@ void print_findings(const std::vector<Finding>& findings, bool json, bool can_re
     list.push_back(
         {{"what", finding.what}, {"state", state_name(finding.state)}, {"text", finding.text}});
   }
-  const nlohmann::ordered_json all = {{"schema", 1}, {"can_record", can_record}, {"checks", list}};
+  const nlohmann::ordered_json all = {{"schema", 1},
+                                      {"can_record", verdict.on_gpu || verdict.simulated},
+                                      {"can_record_gpu", verdict.on_gpu},
+                                      {"can_record_simulated", verdict.simulated},
+                                      {"checks", list}};
   fmt::print("{}\n", all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 int check(const CheckOptions& options) {
   const Installation installation = find_installation();
-  const std::vector<Finding> findings = {check_recorder(installation),
-                                         check_gpu(options, installation), check_stacks(),
-                                         check_log_place(), check_torch(options, installation)};
-  bool can_record = true;
-  for (const Finding& finding : findings) {
-    can_record = can_record && finding.state != State::missing;
-  }
-  print_findings(findings, options.json, can_record);
-  return can_record ? kExitOk : kExitNo;
+  std::vector<Finding> findings = {check_recorder(installation)};
+  if (options.gpu.empty()) findings.push_back(check_gpu());
+  findings.push_back(check_simulation(options.gpu, installation));
+  findings.push_back(check_stacks());
+  findings.push_back(check_log_place());
+  findings.push_back(check_torch(options, installation));
+  Verdict verdict = verdict_of(findings);
+  if (!options.gpu.empty()) verdict.on_gpu = false;  // not looked at
+  print_findings(findings, options.json, verdict);
+  return verdict.on_gpu || verdict.simulated ? kExitOk : kExitNo;
 }
 
 }  // namespace
@@ -156,7 +194,8 @@ void add_check_command(CLI::App& app, CommandContext& context) {
   CLI::App* command =
       app.add_subcommand("check", "Tell whether this machine can record, and what is missing");
   const auto options = std::make_shared<CheckOptions>();
-  command->add_option("--gpu", options->gpu, "Check for runs with this simulated GPU");
+  command->add_option("--gpu", options->gpu, "Check for runs with this simulated GPU only")
+      ->check([](const std::string& text) { return text.empty() ? "must not be empty" : ""; });
   command->add_option("--python", options->python, "Interpreter whose torch is looked at");
   command->add_flag("--json", options->json, "As JSON");
   command->callback([options, &context] { context.exit_code = check(*options); });

@@ -35,6 +35,15 @@ uint64_t total_events(const OpenRun& run) {
   return total;
 }
 
+void append_frames(const Event& event, const trace::TraceTables& tables, StackNames& names,
+                   std::string& out) {
+  const auto* frames = names.frames_of(event, tables);
+  if (frames == nullptr) return;
+  for (const symbolize::Frame& frame : *frames) {
+    out += "    " + one_line(symbolize::frame_text(frame)) + '\n';
+  }
+}
+
 // Number of events printed; nullopt: standard output refused.
 std::optional<uint64_t> print_events(OpenRun& run, const EventsOptions& options) {
   std::vector<replay::TraceStream> streams;
@@ -44,7 +53,8 @@ std::optional<uint64_t> print_events(OpenRun& run, const EventsOptions& options)
     sources.push_back(&streams.emplace_back(reader));
   }
   replay::MergedStream merged(sources);
-  EventJson json(options.stacks);
+  StackNames names;
+  EventJson json(options.stacks ? &names : nullptr);
   Progress progress("events", total_events(run));
   std::string buffer;
   uint64_t count = 0;
@@ -54,10 +64,12 @@ std::optional<uint64_t> print_events(OpenRun& run, const EventsOptions& options)
       json.append(event, tables, buffer);
     } else {
       buffer += fmt::format("pid={} {}\n", event.pid, trace::format_event(event, tables));
+      if (options.stacks) append_frames(event, tables, names, buffer);
     }
     if (buffer.size() > kFlushBytes && !flush(buffer)) return std::nullopt;
     progress.advance(count);
   }
+  for (const std::string& warning : names.warnings()) warn(warning);
   return flush(buffer) ? std::optional(count) : std::nullopt;
 }
 
@@ -81,7 +93,7 @@ void add_events_command(CLI::App& app, CommandContext& context) {
   const auto options = std::make_shared<EventsOptions>();
   command->add_option("RUN", options->path, "Run directory, trace file or text trace")->required();
   command->add_flag("--jsonl", options->jsonl, "One JSON object per line");
-  command->add_flag("--stacks", options->stacks, "Frames instead of stack numbers (with --jsonl)");
+  command->add_flag("--stacks", options->stacks, "Name the frames of each event's call stack");
   command->callback([options, &context] { context.exit_code = events(*options); });
 }
 

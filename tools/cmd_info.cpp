@@ -45,16 +45,35 @@ std::string device_text(const DeviceFact& device) {
                      device.simulated.value_or(false) ? ", simulated" : "");
 }
 
+// What of the allocator's settings was imposed on this process, and by whom.
+std::string enforced_text(const RunFacts& run, const trace::ProcessInfo& process) {
+  const std::string by_shim = property_or(process, "enforce", "unknown");
+  if (!run.info || by_shim == "shim") return by_shim;
+  const auto& notes = run.info->notes;
+  const auto way = notes.find("enforce");
+  const auto settings = notes.find("alloc_conf");
+  if (way == notes.end() || way->second != "native" || settings == notes.end()) return by_shim;
+  return "natively, through PyTorch's own variable: " + settings->second;
+}
+
+// A process nobody waited for may still have told that it got as far as its exit handlers.
+std::string process_end_text(const ProcessFacts& facts) {
+  const std::string text = exit_text(facts.exit);
+  const bool told = facts.exit.kind != trace::ExitKind::vanished;
+  if (told || property_or(facts.process, "log.finished", "0") != "1") return text;
+  return text + "; it ran its exit handlers";
+}
+
 std::string kinds_text(const std::map<std::string, uint64_t>& kinds) {
   std::vector<std::string> parts;
   for (const auto& [kind, count] : kinds) parts.push_back(fmt::format("{} {}", kind, count));
   return joined(parts);
 }
 
-void print_process(const ProcessFacts& facts) {
+void print_process(const RunFacts& run, const ProcessFacts& facts) {
   const trace::ProcessInfo& process = facts.process;
   fmt::print("\nprocess {} {}\n", process.pid, one_line(process.program));
-  item("ended", exit_text(facts.exit));
+  item("ended", process_end_text(facts));
   item("events", fmt::format("{}{}, {} dropped, {} torn", facts.events, facts.damage ? " read" : "",
                              process.dropped_events, process.torn_records));
   if (facts.damage) item("damage", report::damage_text(*facts.damage));
@@ -62,7 +81,7 @@ void print_process(const ProcessFacts& facts) {
   item("blocks from", property_or(process, "block_source", "unknown"));
   item("torch", property_or(process, "torch_version", "unknown"));
   item("stacks", property_or(process, "stacks", "unknown"));
-  item("enforced", property_or(process, "enforce", "unknown"));
+  item("enforced", enforced_text(run, process));
   for (const DeviceFact& device : facts.devices) item("device", device_text(device));
   for (const std::string& path : facts.cuda_runtimes) item("CUDA runtime", path);
   item("hooked", property_or(process, "coverage.hooked", "unknown") + " resolver requests");
@@ -73,7 +92,7 @@ void print_process(const ProcessFacts& facts) {
 }
 
 std::string state_text(const RunFacts& facts) {
-  if (!facts.info) return "unknown (no run.json)";
+  if (!facts.info) return "no run.json: a single trace, or recorded by a plain preload";
   if (facts.info->sealed) return "complete";
   return facts.live ? "live" : "its recorder was killed; what follows was read from the logs";
 }
@@ -91,7 +110,7 @@ void print_text(const RunFacts& facts) {
     for (const auto& [key, value] : info.notes) line("note", key + ": " + value);
   }
   line("processes", std::to_string(facts.processes.size()));
-  for (const ProcessFacts& process : facts.processes) print_process(process);
+  for (const ProcessFacts& process : facts.processes) print_process(facts, process);
 }
 
 Json exit_json(trace::ProcessExit exit) {

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "capture/collector.h"
+#include "simcuda/ledger.h"
 #include "tools/command.h"
 #include "tools/run_plan.h"
 #include "tools/run_summary.h"
@@ -60,6 +61,8 @@ trace::RunInfo describe(const RunOptions& options, const RunPlan& plan) {
   return info;
 }
 
+std::string not_empty(const std::string& text) { return text.empty() ? "must not be empty" : ""; }
+
 std::string default_run_directory(const RunPlan& plan) {
   return fmt::format("fragscope-{}-{}.fsr", fs::path(plan.program).filename().string(), ::getpid());
 }
@@ -70,7 +73,7 @@ class Run {
   Run(const RunOptions& options, RunPlan plan) : options_(options), plan_(std::move(plan)) {}
   ~Run() {
     std::error_code ignored;
-    fs::remove(place_.directory + "/sim.ledger", ignored);
+    if (ledger_) fs::remove(ledger_path(), ignored);
     if (place_.in_memory) fs::remove(place_.directory, ignored);  // fails while logs are in it
   }
   Run(const Run&) = delete;
@@ -80,6 +83,9 @@ class Run {
 
  private:
   int open_output();
+  void open_ledger();
+  void note_unsupported();
+  std::string ledger_path() const { return place_.directory + "/sim.ledger"; }
   int supervise(Supervisor& supervisor);
   bool keep_waiting(const Supervisor& supervisor);
   void drain();
@@ -91,6 +97,7 @@ class Run {
   RunPlan plan_;
   std::string directory_;  // as the user wrote it
   LogPlace place_;
+  std::unique_ptr<simcuda::Ledger> ledger_;  // null: no simulated GPU, or no place for it
   std::optional<capture::Collector> collector_;
   bool output_failed_ = false;
   std::optional<steady_clock::time_point> command_end_;
@@ -109,6 +116,7 @@ int Run::open_output() {
     place_ = choose_log_place({absolute, plan_.log_bytes, options_.durable});
   }
   name_places(plan_.environment, options_, plan_, absolute, place_);
+  if (plan_.gpu) open_ledger();
   if (options_.no_record) return kExitOk;
   auto collector =
       capture::Collector::open({absolute, place_.directory, describe(options_, plan_)});
@@ -118,6 +126,31 @@ int Run::open_output() {
   }
   collector_.emplace(std::move(collector).value());
   return kExitOk;
+}
+
+// Made here and not by the first process that asks for it, whose limits on files may be narrower.
+void Run::open_ledger() {
+  auto ledger =
+      simcuda::Ledger::open(ledger_path().c_str(), plan_.gpu->devices, plan_.gpu->total_bytes);
+  if (ledger.ok()) {
+    ledger_ = std::move(ledger).value();
+    set_variable(plan_.environment, simcuda::kLedgerVariable, ledger_path());
+  } else if (!options_.quiet) {
+    warn(ledger.error().text + "; each process of this run gets a simulated GPU of its own");
+  }
+}
+
+// What the stand-ins answered with "not supported": such a run may have gone another way than on a
+// card.
+void Run::note_unsupported() {
+  if (!ledger_) return;
+  std::string calls;
+  for (const simcuda::Ledger::Unsupported& row : ledger_->unsupported()) {
+    calls += fmt::format("{}{} {}", calls.empty() ? "" : ", ", row.name, row.calls);
+  }
+  if (calls.empty()) return;
+  if (collector_) collector_->note("simulation.unsupported_calls", calls);
+  tell("the simulated GPU does not implement, and answered \"not supported\": " + calls);
 }
 
 void Run::drain() {
@@ -154,6 +187,7 @@ int Run::supervise(Supervisor& supervisor) {
     drain();
   } while (!supervisor.ended() || keep_waiting(supervisor));
   const int exit_code = exit_code_of(supervisor.exit());
+  note_unsupported();
   if (!collector_) return exit_code;
   const auto summary = collector_->finish(supervisor.exit());
   if (!summary.ok()) {
@@ -194,11 +228,15 @@ int run(const RunOptions& options) {
 }
 
 void add_options(CLI::App& command, RunOptions& options) {
-  command.add_option("--gpu", options.gpu,
-                     "Simulate a GPU: a preset (see fragscope gpus) or a size such as 24GiB");
+  command
+      .add_option("--gpu", options.gpu,
+                  "Simulate a GPU: a preset (see fragscope gpus) or a size such as 24GiB")
+      ->check(not_empty);
   command.add_flag("--no-record", options.no_record, "Run without recording");
-  command.add_option("-o,--output", options.output,
-                     "Run directory to create (./fragscope-<program>-<pid>.fsr)");
+  command
+      .add_option("-o,--output", options.output,
+                  "Run directory to create (./fragscope-<program>-<pid>.fsr)")
+      ->check(not_empty);
   command.add_flag("-q,--quiet", options.quiet, "No words of fragscope's own on stderr");
   command.add_option("--max-split-size-mb", options.max_split_size_mb,
                      "Enforce this split limit (MiB)");

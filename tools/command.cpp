@@ -6,19 +6,6 @@
 
 namespace fragscope::tools {
 
-std::string one_line(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 int fail(const Error& error) { return fail(error, exit_code_of(error.code)); }
 
 int fail(const Error& error, int exit_code) {

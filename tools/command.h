@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/text.h"
 #include "tools/exit_codes.h"
 
 namespace CLI {
@@ -43,7 +44,7 @@ void say(std::string_view text);
 // The same with `warning: ` in front.
 void warn(std::string_view text);
 
-// Control characters as \xNN: for text of foreign origin (paths, program names) in one line.
-std::string one_line(std::string_view text);
+// The same as printable(): what it is needed for here.
+inline std::string one_line(std::string_view text) { return printable(text); }
 
 }  // namespace fragscope::tools

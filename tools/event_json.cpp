@@ -57,16 +57,17 @@ void append_what_applies(const Event& event, const trace::TraceTables& tables, s
   }
 }
 
-// The module that held `address` when event `seq` happened: of those that cover it the last one
-// that had arrived.
-const trace::Module* module_at(const trace::TraceTables& tables, uint64_t address, uint64_t seq) {
-  const trace::Module* found = nullptr;
-  for (const trace::Module& module : tables.modules) {
-    if (module.first_seq <= seq && address >= module.start && address < module.end) {
-      found = &module;
-    }
-  }
-  return found;
+void append_frame(std::string& out, const symbolize::Frame& frame) {
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? std::string("null") : json_string(text);
+  };
+  fmt::format_to(std::back_inserter(out),
+                 "{{\"address\":{},\"module\":{},\"offset\":{},\"function\":{},\"file\":{},"
+                 "\"line\":{}}}",
+                 frame.address, text_or_null(frame.module),
+                 frame.module.empty() ? "null" : std::to_string(frame.offset),
+                 text_or_null(frame.function), text_or_null(frame.file),
+                 frame.line == 0 ? "null" : std::to_string(frame.line));
 }
 
 }  // namespace
@@ -109,24 +110,39 @@ const std::string& EventJson::api_text(uint16_t api, const trace::TraceTables& t
 
 void EventJson::append_stack(const Event& event, const trace::TraceTables& tables,
                              std::string& out) {
-  if (event.stack == kNoStack || !resolve_stacks_) {
+  if (event.stack == kNoStack || names_ == nullptr) {
     append_number(out, "stack", event.stack == kNoStack ? kUnknown : event.stack);
     return;
   }
-  const auto stack = tables.stacks.find(event.stack);
-  if (stack == tables.stacks.end()) {
+  const auto* frames = names_->frames_of(event, tables);
+  if (frames == nullptr) {
     out += ",\"stack\":null";
     return;
   }
-  frames_.clear();
-  for (const uint64_t address : stack->second) {
-    if (!frames_.empty()) frames_ += ',';
-    const trace::Module* module = module_at(tables, address, event.seq);
-    fmt::format_to(std::back_inserter(frames_), "{{\"address\":{},\"module\":{},\"offset\":{}}}",
-                   address, module ? json_string(module->path) : "null",
-                   module ? std::to_string(address - module->start + module->file_offset) : "null");
+  out += ",\"stack\":[";
+  for (const symbolize::Frame& frame : *frames) {
+    if (&frame != frames->data()) out += ',';
+    append_frame(out, frame);
   }
-  out += ",\"stack\":[" + frames_ + "]";
+  out += ']';
+}
+
+const std::vector<symbolize::Frame>* StackNames::frames_of(const Event& event,
+                                                           const trace::TraceTables& tables) {
+  if (event.stack == kNoStack || tables.stacks.find(event.stack) == tables.stacks.end()) {
+    return nullptr;
+  }
+  const auto symbolizer = symbolizers_.try_emplace(&tables, tables).first;
+  frames_ = symbolizer->second.resolve_stack(event.stack, event.seq);
+  return &frames_;
+}
+
+std::vector<std::string> StackNames::warnings() const {
+  std::vector<std::string> all;
+  for (const auto& [tables, symbolizer] : symbolizers_) {
+    all.insert(all.end(), symbolizer.warnings().begin(), symbolizer.warnings().end());
+  }
+  return all;
 }
 
 }  // namespace fragscope::tools

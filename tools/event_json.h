@@ -7,22 +7,41 @@
 //   answered by the enforced policy), text (marks).
 //
 // `result` is null while a call had not returned; `stack` is an id, or with resolved stacks an
-// array, innermost frame first, of {"address", "module", "offset"}.
+// array, innermost frame first, of {"address", "module", "offset", "function", "file", "line"}:
+// offset in the file's own addresses, function demangled, null where it cannot be told.
 #pragma once
 
 #include <map>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "event/event.h"
+#include "symbolize/symbolizer.h"
 #include "trace/trace_data.h"
 
 namespace fragscope::tools {
 
+// Names of the frames of several processes' stacks. Borrows the tables it is asked with.
+class StackNames {
+ public:
+  // Innermost frame first; nullptr for an event without a stack or with one the trace lacks. Valid
+  // until the next call.
+  const std::vector<symbolize::Frame>* frames_of(const Event& event,
+                                                 const trace::TraceTables& tables);
+  // One line for each file that gave no names.
+  std::vector<std::string> warnings() const;
+
+ private:
+  std::map<const trace::TraceTables*, symbolize::Symbolizer> symbolizers_;
+  std::vector<symbolize::Frame> frames_;  // reused
+};
+
 class EventJson {
  public:
-  explicit EventJson(bool resolve_stacks) : resolve_stacks_(resolve_stacks) {}
+  // `names`: resolves stacks and outlives this object; nullptr: stacks are numbers.
+  explicit EventJson(StackNames* names) : names_(names) {}
 
   // Appends the line, '\n' included. `tables` are those of the event's process and outlive this
   // object.
@@ -33,8 +52,7 @@ class EventJson {
   const std::string& api_text(uint16_t api, const trace::TraceTables& tables);
   void append_stack(const Event& event, const trace::TraceTables& tables, std::string& out);
 
-  bool resolve_stacks_;
-  std::string frames_;  // reused
+  StackNames* names_;
   std::map<std::pair<const trace::TraceTables*, uint16_t>, std::string> api_texts_;
 };
 

@@ -41,10 +41,11 @@ int finish_output(int exit_code) {
 }
 
 // A stream that was closed for us must not become the number of a file of ours. What stands in for
-// it is closed again in a command that is started.
+// it cannot be written to, so that output that nobody gets is an error; it is closed again in a
+// command that is started.
 void hold_standard_streams() {
   while (true) {
-    const int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (fd > STDERR_FILENO) ::close(fd);
     if (fd > STDERR_FILENO || fd < 0) return;
   }

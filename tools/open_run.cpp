@@ -119,7 +119,7 @@ Result<OpenRun> open_directory(const std::string& path) {
   auto info = trace::read_run_info(path);
   if (info.ok()) {
     opened.run.info = std::move(info).value();
-  } else {
+  } else if (info.error().code != ErrorCode::kNotFound) {  // a plain preload writes none
     opened.run.warnings.push_back(line_of(info.error()));
   }
   open_files(path, opened);

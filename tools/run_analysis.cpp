@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "capture/process_state.h"
 #include "tools/command.h"
 
 namespace fragscope::tools {
@@ -54,16 +55,27 @@ report::RunData run_data(const OpenRun& run) {
   return data;
 }
 
+trace::ProcessExit exit_of(const OpenRun& run, const trace::ProcessInfo& process) {
+  trace::ProcessExit exit = process.exit;
+  const auto told = [](const trace::ProcessExit& what) {
+    return what.kind == trace::ExitKind::exited || what.kind == trace::ExitKind::signaled;
+  };
+  if (run.info && !told(exit)) {
+    for (const trace::RunProcess& known : run.info->processes) {
+      const bool same = known.pid == process.pid && known.start_ticks == process.start_ticks;
+      if (same && known.exit.kind != trace::ExitKind::running) exit = known.exit;
+    }
+  }
+  const bool gone = exit.kind == trace::ExitKind::running &&
+                    !capture::process_is_alive(process.pid, process.start_ticks);
+  if (gone) exit = {trace::ExitKind::vanished, 0};
+  return exit;
+}
+
 replay::ProcessFacts process_facts(const OpenRun& run, const trace::TraceReader& reader) {
   replay::ProcessFacts facts = replay::facts_of(reader.process());
+  facts.exit = exit_of(run, reader.process());
   if (!run.info) return facts;
-  const bool told =
-      facts.exit.kind == trace::ExitKind::exited || facts.exit.kind == trace::ExitKind::signaled;
-  for (const trace::RunProcess& process : run.info->processes) {
-    const bool same =
-        process.pid == reader.process().pid && process.start_ticks == reader.process().start_ticks;
-    if (same && !told && process.exit.kind != trace::ExitKind::running) facts.exit = process.exit;
-  }
   // The policy of --enforce=shim is the newest release's, whatever torch the command has.
   const bool policy = facts.property("enforce") == "shim";
   if (!policy) take_note(run, "torch", "torch_version", facts);

@@ -14,6 +14,10 @@ namespace fragscope::tools {
 
 report::RunData run_data(const OpenRun& run);
 
+// How the process ended: the trace's word, else run.json's; one of which both only know that it ran
+// and that is gone has vanished.
+trace::ProcessExit exit_of(const OpenRun& run, const trace::ProcessInfo& process);
+
 // The trace's facts, completed by run.json: how the process ended, and what `fragscope run` knew of
 // its torch and its settings.
 replay::ProcessFacts process_facts(const OpenRun& run, const trace::TraceReader& reader);

@@ -5,7 +5,6 @@
 
 #include <charconv>
 
-#include "capture/recover.h"
 #include "event/event_names.h"
 #include "tools/progress.h"
 #include "tools/run_analysis.h"
@@ -64,21 +63,6 @@ void collect_properties(const trace::ProcessInfo& process, ProcessFacts& facts) 
   }
 }
 
-// A collector that was asked knows more than a trace that was not sealed.
-trace::ProcessExit exit_of(const std::optional<trace::RunInfo>& info,
-                           const trace::ProcessInfo& process) {
-  const bool told = process.exit.kind == trace::ExitKind::exited ||
-                    process.exit.kind == trace::ExitKind::signaled;
-  if (told || !info) return process.exit;
-  for (const trace::RunProcess& known : info->processes) {
-    if (known.pid == process.pid && known.start_ticks == process.start_ticks &&
-        known.exit.kind != trace::ExitKind::running) {
-      return known.exit;
-    }
-  }
-  return process.exit;
-}
-
 void count_events(trace::TraceReader& reader, ProcessFacts& facts) {
   std::map<EventKind, uint64_t> counts;
   Progress progress("events", reader.process().event_count);
@@ -100,18 +84,22 @@ RunFacts gather_facts(OpenRun& run) {
     ProcessFacts process;
     count_events(reader, process);
     process.process = reader.process();
-    process.exit = exit_of(run.info, reader.process());
+    process.exit = exit_of(run, reader.process());
     collect_properties(reader.process(), process);
     process.damage = damage_of(reader, process.events);
     // A trace that was put together from logs while its process lives says "running".
     if (process.exit.kind == trace::ExitKind::running) {
       process.process.sealed = false;
-      facts.live =
-          facts.live || capture::process_is_alive(process.process.pid, process.process.start_ticks);
+      facts.live = true;
     }
     facts.processes.push_back(std::move(process));
   }
   facts.warnings = all_warnings(run);
+  const bool told = !facts.info || facts.info->sealed || facts.live;
+  // The recorder was killed before it saw the command's end.
+  if (!told && facts.info->exit.kind == trace::ExitKind::running) {
+    facts.info->exit = {trace::ExitKind::vanished, 0};
+  }
   return facts;
 }
 

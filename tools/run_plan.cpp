@@ -173,11 +173,6 @@ void name_places(Environment& environment, const RunOptions& options, const RunP
                  const std::string& run_directory, const LogPlace& place) {
   if (plan.gpu) {
     set_variable(environment, simcuda::kConfigVariable, simcuda::format_config(*plan.gpu));
-    // Without a place for it each process keeps books of its own.
-    std::error_code ignored;
-    if (std::filesystem::is_directory(place.directory, ignored)) {
-      set_variable(environment, simcuda::kLedgerVariable, place.directory + "/sim.ledger");
-    }
   }
   if (options.no_record) return;
   set_variable(environment, "FRAGSCOPE_LOG_DIR", place.directory);

@@ -36,7 +36,7 @@ struct PlanFailure {
 };
 std::variant<RunPlan, PlanFailure> make_run_plan(const RunOptions& options);
 
-// The variables that name the places of this run's logs and of the simulated devices' ledger.
+// The variables that describe the simulated devices and name the places of this run's logs.
 void name_places(Environment& environment, const RunOptions& options, const RunPlan& plan,
                  const std::string& run_directory, const LogPlace& place);
 

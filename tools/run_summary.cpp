@@ -91,7 +91,7 @@ void print_run_summary(const RunOutcome& outcome) {
                      plural(summary.torn_records, "record")));
   }
   if (summary.still_running > 0) {
-    warn(fmt::format("{} still running; its log stays in memory and is read with the run",
+    warn(fmt::format("{} still running; its log is kept and read with the run",
                      plural(summary.still_running, "recorded process", "es")));
   }
   say(fmt::format("next: fragscope report {}", outcome.directory));

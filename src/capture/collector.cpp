@@ -153,6 +153,10 @@ void Collector::note_exit(uint32_t pid, trace::ProcessExit exit) {
   }
 }
 
+void Collector::note(const std::string& key, const std::string& text) {
+  state_->options.info.notes[key] = text;
+}
+
 uint64_t Collector::live_processes() const {
   return static_cast<uint64_t>(
       std::count_if(state_->logs.begin(), state_->logs.end(),

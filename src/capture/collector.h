@@ -51,6 +51,9 @@ class Collector {
   // the next poll(): a gone process without a note is sealed as `vanished`.
   void note_exit(uint32_t pid, trace::ProcessExit exit);
 
+  // A word for run.json's notes, written by finish().
+  void note(const std::string& key, const std::string& text);
+
   // Processes with a log that are alive now; finish() does not wait for them.
   uint64_t live_processes() const;
 

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "report/segment_map.h"
 
 namespace fragscope::report {
@@ -29,19 +30,8 @@ std::string share_text(uint64_t part, uint64_t whole) {
   return fmt::format("{:.1f} %", kPercent * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-// Control characters of recorded text must not reach a terminal.
-std::string clean(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      result += fmt::format("\\x{:02x}", byte);
-    } else {
-      result += c;
-    }
-  }
-  return result;
-}
+// Recorded text must not reach a terminal as it is.
+std::string clean(const std::string& text) { return printable(text); }
 
 // At most `room` columns: the middle goes, both ends say most. ASCII names only are cut, so no
 // character is split.

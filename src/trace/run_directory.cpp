@@ -82,30 +82,59 @@ std::string to_text(const RunInfo& info) {
   return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
+// What stands wrong in a run.json.
+struct BadValue {
+  std::string what;
+};
+
+template <typename T>
+void take(const json& in, const char* key, T& out) {
+  try {
+    out = in.at(key).get<T>();
+  } catch (const json::exception&) {
+    throw BadValue{std::string("\"") + key + "\" is missing or not of the type it should be"};
+  }
+}
+
+void take(const json& in, const char* key, ProcessExit& out) {
+  try {
+    out = exit_of(in.at(key));
+  } catch (const json::exception&) {
+    throw BadValue{std::string("\"") + key + "\" is missing or does not tell how a process ended"};
+  }
+}
+
+RunProcess process_from_json(const json& in) {
+  RunProcess process;
+  take(in, "pid", process.pid);
+  take(in, "start_ticks", process.start_ticks);
+  take(in, "trace_file", process.trace_file);
+  // A file of the run directory; never a way out of it.
+  if (process.trace_file.find('/') != std::string::npos) {
+    throw BadValue{"trace_file with a path: " + process.trace_file};
+  }
+  take(in, "exit", process.exit);
+  return process;
+}
+
+// Throws BadValue.
 RunInfo from_json(const json& in) {
   RunInfo info;
-  info.schema = in.at("schema");
-  info.fragscope_version = in.at("fragscope_version");
-  info.command = in.at("command").get<std::vector<std::string>>();
-  info.start_time = in.at("start_time");
-  info.host = in.at("host");
-  info.gpu = in.at("gpu");
-  info.log_directory = in.at("log_directory");
-  info.sealed = in.at("state") == "sealed";
-  info.exit = exit_of(in.at("exit"));
-  info.notes = in.at("notes").get<std::map<std::string, std::string>>();
-  for (const json& entry : in.at("processes")) {
-    RunProcess process;
-    process.pid = entry.at("pid");
-    process.start_ticks = entry.at("start_ticks");
-    process.trace_file = entry.at("trace_file");
-    // A file of the run directory; never a way out of it.
-    if (process.trace_file.find('/') != std::string::npos) {
-      throw json::other_error::create(501, "trace_file with a path: " + process.trace_file, &entry);
-    }
-    process.exit = exit_of(entry.at("exit"));
-    info.processes.push_back(std::move(process));
-  }
+  std::string state;
+  std::vector<json> processes;
+  take(in, "schema", info.schema);
+  take(in, "fragscope_version", info.fragscope_version);
+  take(in, "command", info.command);
+  take(in, "start_time", info.start_time);
+  take(in, "host", info.host);
+  take(in, "gpu", info.gpu);
+  take(in, "log_directory", info.log_directory);
+  take(in, "state", state);
+  take(in, "exit", info.exit);
+  take(in, "notes", info.notes);
+  take(in, "processes", processes);
+  info.sealed = state == "sealed";
+  for (const json& entry : processes) info.processes.push_back(process_from_json(entry));
   return info;
 }
 
@@ -181,8 +210,8 @@ Result<RunInfo> read_run_info(const std::string& directory) {
   }
   try {
     return from_json(parsed);
-  } catch (const json::exception& error) {
-    return Error{ErrorCode::kDamaged, path + ": " + error.what()};
+  } catch (const BadValue& bad) {
+    return Error{ErrorCode::kDamaged, path + ": " + bad.what};
   }
 }
 

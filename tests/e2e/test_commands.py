@@ -41,10 +41,21 @@ def test_check_says_yes_and_no(fragscope):
     answer = json.loads(yes.stdout)
     assert (yes.returncode, answer["can_record"]) == (0, True), yes.stdout
     states = {check["what"]: check["state"] for check in answer["checks"]}
-    assert states["recorder"] == states["GPU"] == "ok"
+    assert states["recorder"] == states["simulation"] == "ok" and "GPU" not in states
     no = fragscope("check", "--gpu", "no-such-card")
     assert no.returncode == 1
-    assert b"missing  GPU" in no.stdout and b"This machine cannot record" in no.stdout
+    assert b"missing  simulation" in no.stdout and b"This machine cannot record" in no.stdout
+    assert fragscope("check", "--gpu", "").returncode == 2
+
+
+def test_check_without_a_gpu_says_what_works(fragscope):
+    done = fragscope("check", "--json")
+    answer = json.loads(done.stdout)
+    states = {check["what"]: check["state"] for check in answer["checks"]}
+    assert (done.returncode, answer["can_record"], answer["can_record_simulated"]) == (0, True, True)
+    assert answer["can_record_gpu"] == (states["GPU"] == "ok")
+    text = fragscope("check", check=True).stdout
+    assert (b"simulated GPU (--gpu) only" in text) == (states["GPU"] != "ok")
 
 
 def test_adaptor_cache_is_listed_and_cleaned(fragscope, tmp_path):

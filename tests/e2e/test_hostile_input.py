@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import struct
+import subprocess
 
 import pytest
 
@@ -185,3 +186,40 @@ def test_output_that_cannot_be_written(fragscope, recorded):
             error = process.communicate(timeout=60)[1]
         assert process.returncode == 4
         one_line(error)
+
+
+@pytest.mark.parametrize("damage", [
+    {"processes": 5}, {"processes": [7]}, {"command": "text"}, {"exit": {"kind": 3}}, {"notes": []},
+    {"host": None}, {"processes": [{"pid": 1, "start_ticks": 1, "trace_file": "../x", "exit": {}}]},
+])
+def test_run_json_names_what_is_wrong_with_it(fragscope, recorded, damage):
+    path = recorded[0] / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | damage))
+    done = fragscope("info", recorded[0])
+    line = one_line(done.stderr)
+    assert done.returncode == 0 and "run.json" in line and "json.exception" not in line
+    assert any(f'"{key}"' in line or key == "processes" for key in damage)
+
+
+def test_foreign_text_reaches_no_terminal(fragscope, tmp_path):
+    run = fragscope.record("sh", "-c", "exit 0", b"\xff\x1b[2J\xc2\x9b".decode(errors="surrogateescape"))
+    for reader in (["info"], ["report"]):
+        done = fragscope(*reader, run.directory)
+        text = (done.stdout + done.stderr).decode()  # UTF-8 throughout
+        assert not any(c < " " and c != "\n" or "\x7f" <= c < "\xa0" for c in text), text
+
+
+@pytest.mark.parametrize("reader", [["info"], ["events"], ["report"], ["replay"], ["report", "--json"]])
+def test_closed_output_is_an_error(fragscope, recorded, reader):
+    words = " ".join(["\"$0\"", *reader, "\"$1\" >&-"])
+    done = subprocess.run(["sh", "-c", words, fragscope.path, recorded[0]],
+                          stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 4 and b"cannot write" in done.stderr
+
+
+def test_strict_replay_of_a_damaged_trace_says_no(fragscope, recorded, tmp_path):
+    data = recorded[1].read_bytes()
+    path = tmp_path / "cut.fst"
+    path.write_bytes(data[:-1])
+    assert fragscope("replay", path).returncode == 0
+    assert fragscope("replay", "--strict", path).returncode == 1

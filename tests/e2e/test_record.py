@@ -33,7 +33,12 @@ def test_events_follow_the_contract(fragscope):
     keys = [(event["t_ns"], event["pid"], event["seq"]) for event in events]
     assert keys == sorted(keys)
     stacks = [e["stack"] for e in run.events("--stacks") if e["kind"] == "device_alloc"]
-    assert any((frame["module"] or "").endswith("cuda_steps") for frame in stacks[0])
+    ours = [frame for frame in stacks[0] if (frame["module"] or "").endswith("cuda_steps")]
+    assert "main" in [frame["function"] for frame in ours]
+    for frame in stacks[0]:
+        assert set(frame) == {"address", "module", "offset", "function", "file", "line"}
+    text = fragscope("events", "--stacks", run.directory, check=True).stdout.decode()
+    assert re.search(r"^    main[ (\[]", text, re.MULTILINE)
 
 
 def test_killed_program_loses_nothing(fragscope):
@@ -69,6 +74,10 @@ def test_killed_recorder_loses_nothing(fragscope):
     process.stdin.close()
     process.stdout.read()  # to its end: the program is gone
     assert kinds(run.events()).count("device_free") == 1000
+    gone = run.info()
+    assert gone["run"]["exit"] == gone["processes"][0]["exit"] == {"kind": "vanished", "code": None}
+    report = json.loads(fragscope("report", "--json", directory, check=True).stdout)
+    assert report["processes"][0]["exit"] == {"kind": "vanished", "code": None}
     log_directory = json.loads((directory / "run.json").read_text())["log_directory"]
     for path in pathlib.Path(log_directory).iterdir():
         path.unlink()
