@@ -103,7 +103,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
     if (ended) reset_device(state, *device);
     return CUDA_SUCCESS;
   });
-  if (ended) write_books("cuDevicePrimaryCtxRelease", 0, 0, result);
+  if (ended || result != CUDA_SUCCESS) write_books("cuDevicePrimaryCtxRelease", 0, 0, result);
   return result;
 }
 CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice ordinal) {

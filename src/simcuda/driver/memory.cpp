@@ -69,7 +69,8 @@ CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t 
 
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) {
   if (address == 0) return CUDA_SUCCESS;
-  const CUresult result = with_context([&](DriverState& state, CUctx_st&) -> CUresult {
+  // The address names its context: programs (numba's cuda.close) free without a current one.
+  const CUresult result = with_state([&](DriverState& state) -> CUresult {
     const CUresult refused = refuse_in_capture(state);
     return refused != CUDA_SUCCESS ? refused : free_address(state, address);
   });
