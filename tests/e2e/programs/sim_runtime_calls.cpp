@@ -1,6 +1,6 @@
-// Runtime calls beyond cudaMalloc: arrays, pools, memory of other APIs, memory nodes of graphs; with
-// `share`, memory that a second process (this program with `open`) opens through a file descriptor
-// and an IPC handle.
+// Runtime calls beyond cudaMalloc: arrays, pools, memory of other APIs, memory nodes of graphs;
+// with `share`, memory that a second process (this program with `open`) opens through a file
+// descriptor and an IPC handle.
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -91,7 +91,8 @@ template <typename T>
 std::string as_hex(const T& value) {
   std::string text;
   char digits[3];
-  for (const unsigned char byte : std::string(reinterpret_cast<const char*>(&value), sizeof value)) {
+  for (const unsigned char byte :
+       std::string(reinterpret_cast<const char*>(&value), sizeof value)) {
     std::snprintf(digits, sizeof digits, "%02x", byte);
     text += digits;
   }
