@@ -1,10 +1,10 @@
 // The recorder's side of fragscope_api.h.
 
 #include <atomic>
-#include <cstring>
 
 #include "shim/export.h"
 #include "shim/fragscope_api.h"
+#include "shim/marks.h"
 #include "shim/recorder.h"
 
 namespace fragscope::shim {
@@ -74,24 +74,28 @@ void oom(int32_t device, uint64_t stream, uint64_t requested, uint64_t device_fr
   write_block(EventKind::oom, device, stream, kUnknown, kUnknown, requested, device_free);
 }
 
-// A mark alone does not start a recording.
 void mark(const char* text) noexcept {
-  const ErrnoKeeper keep;
-  Session* const session = current_session();
-  if (session == nullptr || text == nullptr || t_state.in_shim) return;
-  constexpr size_t kMaxText = 1000;
-  Event event;
-  event.kind = EventKind::mark;
-  event.flags = kFlagSourceApi;
-  event.text = session->next_text.fetch_add(1, std::memory_order_relaxed) + 1;
-  session->writer.write_blob(log::BlobKind::text, event.text,
-                             std::string_view(text, strnlen(text, kMaxText)));
-  submit(*session, event);
+  if (text != nullptr) log_mark(EventKind::mark, text);
 }
 
-constexpr fragscope_api kTable = {
-    sizeof(fragscope_api), FRAGSCOPE_API_VERSION, active,       block_alloc, block_free_requested,
-    block_free_completed,  segment_alloc,         segment_free, oom,         mark};
+void range_push(const char* text) noexcept {
+  log_mark(EventKind::range_push, text != nullptr ? text : "");
+}
+
+void range_pop() noexcept { log_mark(EventKind::range_pop, {}); }
+
+constexpr fragscope_api kTable = {sizeof(fragscope_api),
+                                  FRAGSCOPE_API_VERSION,
+                                  active,
+                                  block_alloc,
+                                  block_free_requested,
+                                  block_free_completed,
+                                  segment_alloc,
+                                  segment_free,
+                                  oom,
+                                  mark,
+                                  range_push,
+                                  range_pop};
 
 }  // namespace
 }  // namespace fragscope::shim

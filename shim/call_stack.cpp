@@ -2,7 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
+#include <iterator>
 
 #include "shim/elf_lookup.h"
 
@@ -75,20 +78,20 @@ bool open_unwinder() noexcept {
   return true;
 }
 
-void capture_stack(CallStack& out, size_t depth) noexcept {
+void append_native_frames(CallStack& out, size_t depth) noexcept {
   const Backtrace backtrace = g_backtrace.load(std::memory_order_acquire);
-  out.count = 0;
-  if (backtrace == nullptr || depth == 0) return;
-  if (depth > kMaxStackDepth) depth = kMaxStackDepth;
-  const size_t room = depth + kMaxOwnFrames;
-  const int got = backtrace(reinterpret_cast<void**>(out.frames), static_cast<int>(room));
+  if (backtrace == nullptr) return;
+  uint64_t* const frames = out.frames + out.count;
+  const size_t room = std::min(depth + kMaxOwnFrames, std::size(out.frames) - out.count);
+  const int got = backtrace(reinterpret_cast<void**>(frames), static_cast<int>(room));
   if (got <= 0) return;
   const auto total = static_cast<size_t>(got);
-  out.first = 0;
-  while (out.first < total && is_left_out(out.frames[out.first])) ++out.first;
-  out.count = total - out.first;
-  out.truncated = out.count > depth || total == room;
-  if (out.count > depth) out.count = depth;
+  size_t own = 0;
+  while (own < total && is_left_out(frames[own])) ++own;
+  const size_t kept = std::min(total - own, depth);
+  std::memmove(frames, frames + own, kept * sizeof *frames);
+  out.count += kept;
+  if (total - own > depth || total == room) out.truncated = true;
 }
 
 void leave_out_frames(uintptr_t start, uintptr_t end) noexcept {

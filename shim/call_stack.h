@@ -16,13 +16,13 @@ inline constexpr size_t kMaxOwnFrames = 16;
 bool open_unwinder() noexcept;
 
 struct CallStack {
-  uint64_t frames[kMaxStackDepth + kMaxOwnFrames];  // return addresses, innermost first
-  size_t first = 0;                                 // frames of the shim itself lie before
+  uint64_t frames[kMaxStackDepth + kMaxOwnFrames];  // as in event/frame.h
   size_t count = 0;
   bool truncated = false;
 };
-// At most `depth` frames of the host above the hook. Takes no lock of ours, allocates nothing.
-void capture_stack(CallStack& out, size_t depth) noexcept;
+// Appends at most `depth` frames of the host above the hook, fewer when there is less room. Takes
+// no lock of ours, allocates nothing.
+void append_native_frames(CallStack& out, size_t depth) noexcept;
 
 // Addresses of a helper (the torch adaptor) whose frames are left out like the shim's own.
 void leave_out_frames(uintptr_t start, uintptr_t end) noexcept;

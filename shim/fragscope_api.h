@@ -17,6 +17,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -40,6 +41,9 @@ struct fragscope_api {
   void (*segment_free)(int32_t device, uint64_t stream, uint64_t address, uint64_t size);
   void (*oom)(int32_t device, uint64_t stream, uint64_t requested, uint64_t device_free);
   void (*mark)(const char* text);
+  /* since 0.2 */
+  void (*range_push)(const char* text);
+  void (*range_pop)(void);
 };
 
 /* Internal: the recorder's table, or NULL. */
@@ -115,10 +119,26 @@ static inline void fragscope_oom(int32_t device, uint64_t stream, uint64_t reque
   if (api) api->oom(device, stream, requested, device_free);
 }
 
-/* A point in time with a name (UTF-8, the first 1000 bytes count). */
+/* Internal: 1 when the recorder knows a member that version 1 began without. */
+#define FRAGSCOPE_KNOWS_(api, member) \
+  ((api) && (api)->size >= offsetof(struct fragscope_api, member) + sizeof((api)->member))
+
+/* A point in time with a name (UTF-8, the first 1000 bytes count). Marks and ranges are kept from
+ * the first CUDA memory call of the process on. */
 static inline void fragscope_mark(const char* text) {
   const struct fragscope_api* api = fragscope_find_();
   if (api) api->mark(text);
+}
+
+/* A stretch of the calling thread's time with a name; ranges of a thread nest. */
+static inline void fragscope_range_push(const char* text) {
+  const struct fragscope_api* api = fragscope_find_();
+  if (FRAGSCOPE_KNOWS_(api, range_push)) api->range_push(text);
+}
+
+static inline void fragscope_range_pop(void) {
+  const struct fragscope_api* api = fragscope_find_();
+  if (FRAGSCOPE_KNOWS_(api, range_pop)) api->range_pop();
 }
 
 #ifdef __cplusplus

@@ -4,8 +4,12 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <string_view>
+
+#include "shim/elf_lookup.h"
 
 namespace fragscope::shim {
 namespace {
@@ -41,6 +45,12 @@ uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
+uintptr_t start_of(std::string_view range) {
+  uintptr_t start = 0;
+  std::from_chars(range.data(), range.data() + range.size(), start, 16);
+  return start;
+}
+
 std::string_view without_leading_zeros(std::string_view digits) {
   while (digits.size() > 1 && digits.front() == '0') digits.remove_prefix(1);
   return digits;
@@ -50,19 +60,23 @@ std::string_view without_leading_zeros(std::string_view digits) {
 
 bool ModuleTable::refresh(log::LogWriter& writer) noexcept {
   const LoaderCounters now = loader_counters();
-  const bool unloaded = now.subs != subs_.load(std::memory_order_relaxed);
-  if (!unloaded && now.adds == adds_.load(std::memory_order_relaxed)) return false;
-  if (scanning_.exchange(true, std::memory_order_acquire)) return unloaded;
+  if (now.subs == subs_.load(std::memory_order_relaxed) &&
+      now.adds == adds_.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  if (scanning_.exchange(true, std::memory_order_acquire)) return true;
   scan(writer);
   adds_.store(now.adds, std::memory_order_relaxed);
   subs_.store(now.subs, std::memory_order_relaxed);
   scanning_.store(false, std::memory_order_release);
-  return unloaded;
+  return true;
 }
 
 void ModuleTable::scan(log::LogWriter& writer) noexcept {
   const int fd = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
+  now_ ^= 1;
+  counts_[now_] = 0;
   char buffer[8192];  // longer lines (paths beyond 4 KiB do not exist) cannot occur
   size_t filled = 0;
   for (;;) {
@@ -95,22 +109,26 @@ void ModuleTable::on_line(const char* line, size_t length, log::LogWriter& write
   if (rest.front() != '/' && rest != "[vdso]") return;
 
   const uint64_t hash = hash_of({line, length});
-  for (size_t i = 0; i < count_; ++i) {
-    if (known_[i] == hash) return;
-  }
+  if (counts_[now_] == kMaxModules) return;
+  lines_[now_][counts_[now_]++] = hash;
+  const uint64_t* const before = lines_[now_ ^ 1];
+  if (std::find(before, before + counts_[now_ ^ 1], hash) != before + counts_[now_ ^ 1]) return;
+
+  char id[65] = "";
+  build_id(object_of(reinterpret_cast<const void*>(start_of(range))), id);
+  const std::string_view id_text(id);
   char text[4352];
-  const size_t total = range.size() + 1 + offset.size() + 1 + rest.size();
-  if (total > sizeof text || count_ == kMaxModules) return;
   char* out = text;
-  for (const std::string_view part :
-       {range, std::string_view(" "), offset, std::string_view(" ")}) {
+  const size_t total = range.size() + offset.size() + id_text.size() + rest.size() + 4;
+  if (total > sizeof text) return;
+  for (const std::string_view part : {range, std::string_view(" "), offset, std::string_view(" "),
+                                      std::string_view(id_text.empty() ? "" : "="), id_text,
+                                      std::string_view(id_text.empty() ? "" : " "), rest}) {
     std::memcpy(out, part.data(), part.size());
     out += part.size();
   }
-  std::memcpy(out, rest.data(), rest.size());
-  known_[count_++] = hash;
-  writer.write_blob(log::BlobKind::module, static_cast<uint32_t>(count_),
-                    std::string_view(text, total));
+  writer.write_blob(log::BlobKind::module, ++next_id_,
+                    std::string_view(text, static_cast<size_t>(out - text)));
 }
 
 }  // namespace fragscope::shim

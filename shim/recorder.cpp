@@ -5,6 +5,7 @@
 #include "shim/device_facts.h"
 #include "shim/export.h"
 #include "shim/process_facts.h"
+#include "shim/python_runtime.h"
 #include "shim/real_api.h"
 
 namespace fragscope::shim {
@@ -13,11 +14,6 @@ namespace {
 // Null until the driver is loaded.
 constinit std::atomic<int (*)(int* device)> g_ctx_get_device{nullptr};
 constinit std::atomic<int (*)(void** context)> g_ctx_get_current{nullptr};
-constinit std::atomic<int (*)(Stream stream, int* status, uint64_t* id, void** graph,
-                              const void** dependencies, size_t* count)>
-    g_capture_info{nullptr};
-constinit std::atomic<int (*)(int device, unsigned* flags, int* active)> g_primary_state{nullptr};
-constinit std::atomic<bool> g_several_contexts{false};
 
 template <typename T>
 T getter(std::atomic<T>& cell, const char* symbol) {
@@ -37,41 +33,32 @@ uint32_t cached_thread_id(const Session& session) {
 }
 
 void attach_stack(Session& session, Event& event) {
-  if (session.settings.stack_depth == 0) return;
+  const Settings& settings = session.settings;
+  if (!settings.native_stacks && !settings.python_stacks) return;
   CallStack stack;
-  capture_stack(stack, session.settings.stack_depth);
+  if (settings.python_stacks) {
+    const PythonFrames::Answer python =
+        session.python.capture({stack.frames, settings.stack_depth}, session.writer);
+    stack.count = python.count;
+    stack.truncated = python.truncated;
+  }
+  if (settings.native_stacks) append_native_frames(stack, settings.stack_depth);
   if (stack.count == 0) return;
   const StackTable::Answer answer =
-      session.stacks.intern({stack.frames + stack.first, stack.count}, session.writer);
+      session.stacks.intern({stack.frames, stack.count}, unload_generation(), session.writer);
   event.stack = answer.id;
   if (stack.truncated) event.flags |= kFlagStackTruncated;
-  if (answer.is_new && session.modules.refresh(session.writer)) flush_unwinder();
-}
-
-bool belongs_to_context(EventKind kind) {
-  switch (kind) {
-    case EventKind::device_alloc:
-    case EventKind::managed_alloc:
-    case EventKind::pinned_alloc:
-    case EventKind::pinned_register:
-    case EventKind::array_alloc:
-      return true;
-    default:
-      return false;
-  }
+  if (!answer.is_new) return;
+  if (session.modules.refresh(session.writer) && settings.python_stacks) look_for_python();
+  if (settings.python_stacks) report_python(session);
 }
 
 // What can be told before the place in the log is taken.
 void prepare(Session& session, Event& event) {
   event.tid = cached_thread_id(session);
-  const bool of_current_device = event.kind != EventKind::context_destroy &&
-                                 event.kind != EventKind::mark &&
-                                 event.kind != EventKind::graph_trim;
+  const bool of_current_device =
+      event.kind != EventKind::context_destroy && event.kind != EventKind::mark;
   if (event.device == kUnknownDevice && of_current_device) event.device = current_device();
-  if (g_several_contexts.load(std::memory_order_relaxed) && belongs_to_context(event.kind)) {
-    const void* const context = current_context();
-    if (context != nullptr) event.aux = reinterpret_cast<uintptr_t>(context);
-  }
   describe_device(session, event.device);
   if (coverage_total() != session.reported_coverage.load(std::memory_order_relaxed)) {
     report_coverage(session);
@@ -79,17 +66,10 @@ void prepare(Session& session, Event& event) {
   attach_stack(session, event);
 }
 
-// Calls that make, map or end memory; the others do not start a recording.
 bool is_memory_call(EventKind kind) {
   switch (kind) {
     case EventKind::none:
-    case EventKind::context_create:
     case EventKind::context_destroy:
-    case EventKind::graph_destroy:
-    case EventKind::graph_exec_destroy:
-    case EventKind::graph_instantiate:
-    case EventKind::graph_trim:
-    case EventKind::memory_info:
     case EventKind::stream_create:
     case EventKind::stream_destroy:
     case EventKind::synchronize:
@@ -142,26 +122,6 @@ void* current_context() noexcept {
   void* context = nullptr;
   return get != nullptr && get(&context) == kSuccess ? context : nullptr;
 }
-
-const void* capturing_graph(Stream stream) noexcept {
-  if (reinterpret_cast<uintptr_t>(stream) <= kLegacyStream) return nullptr;
-  const auto get = getter(g_capture_info, "cuStreamGetCaptureInfo_v2");
-  int status = 0;
-  void* graph = nullptr;
-  if (get == nullptr || get(stream, &status, nullptr, &graph, nullptr, nullptr) != kSuccess) {
-    return nullptr;
-  }
-  return status == kCaptureActive ? graph : nullptr;
-}
-
-bool is_primary_active(int device) noexcept {
-  const auto get = getter(g_primary_state, "cuDevicePrimaryCtxGetState");
-  unsigned flags = 0;
-  int active = 0;
-  return get != nullptr && get(device, &flags, &active) == kSuccess && active != 0;
-}
-
-void note_several_contexts() noexcept { g_several_contexts.store(true, std::memory_order_relaxed); }
 
 Session* session_for(EventKind kind) noexcept {
   return is_memory_call(kind) ? get_or_create_session() : current_session();

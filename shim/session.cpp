@@ -16,6 +16,7 @@
 #include "shim/log_file.h"
 #include "shim/policy.h"
 #include "shim/process_facts.h"
+#include "shim/python_runtime.h"
 #include "shim/thread_state.h"
 
 namespace fragscope::shim {
@@ -76,7 +77,12 @@ Settings read_settings() {
   settings.stack_depth =
       static_cast<uint32_t>(number_from("FRAGSCOPE_STACK_DEPTH", settings.stack_depth));
   if (settings.stack_depth > kMaxStackDepth) settings.stack_depth = kMaxStackDepth;
-  if (is_set_to("FRAGSCOPE_STACKS", "none") || !open_unwinder()) settings.stack_depth = 0;
+  const bool all =
+      secure_getenv("FRAGSCOPE_STACKS") == nullptr || is_set_to("FRAGSCOPE_STACKS", "both");
+  settings.native_stacks = (all || is_set_to("FRAGSCOPE_STACKS", "native")) &&
+                           settings.stack_depth != 0 && open_unwinder();
+  settings.python_stacks =
+      (all || is_set_to("FRAGSCOPE_STACKS", "python")) && settings.stack_depth != 0;
   settings.enforce = policy::enabled();
   return settings;
 }
@@ -102,13 +108,18 @@ void write_runtime_copies(Session& session) {
       &state);
 }
 
+const char* stacks_text(const Settings& settings) {
+  if (settings.native_stacks) return settings.python_stacks ? "both" : "native";
+  return settings.python_stacks ? "python" : "none";
+}
+
 void write_facts(Session& session, uint64_t capacity_bytes) {
   for (size_t id = 1; id < kHookCount; ++id) {
     session.writer.write_blob(log::BlobKind::api_name, static_cast<uint32_t>(id),
                               std::string_view(kHooks[id].symbol));
   }
   session.write_property("log.capacity_bytes", capacity_bytes);
-  session.write_property("stacks", session.settings.stack_depth != 0 ? "native" : "none");
+  session.write_property("stacks", stacks_text(session.settings));
   session.write_property("enforce", session.settings.enforce ? "shim" : "none");
   const char* const policy_settings = secure_getenv("FRAGSCOPE_ALLOC_CONF");
   if (session.settings.enforce && policy_settings != nullptr) {
@@ -133,8 +144,15 @@ Session* build_session(std::optional<OpenLog>& log) {
   session->writer = log->writer;
   session->settings = settings;
   session->id = id;
-  if (!session->stacks.map()) session->settings.stack_depth = 0;
+  if (!session->stacks.map())
+    session->settings.native_stacks = session->settings.python_stacks = false;
+  static_cast<void>(session->texts.map(size_t{1} << 16));  // without it texts are logged each time
+  if (session->settings.python_stacks) {
+    if (!session->python.map()) session->settings.python_stacks = false;
+    look_for_python();
+  }
   write_facts(*session, log->capacity_bytes);
+  if (session->settings.python_stacks) report_python(*session);
   return session;
 }
 
@@ -188,6 +206,13 @@ void Session::write_property(std::string_view key, uint64_t value) noexcept {
   const auto [end, error] = std::to_chars(digits, digits + sizeof digits, value);
   static_cast<void>(error);  // 20 digits hold every uint64_t
   write_property(key, std::string_view(digits, static_cast<size_t>(end - digits)));
+}
+
+void report_python(Session& session) noexcept {
+  uint32_t version = 0;
+  const char* const status = python_status(version);
+  if (session.reported_python.exchange(version, std::memory_order_relaxed) == version) return;
+  session.write_property("python_stacks", status);
 }
 
 void report_coverage(Session& session) noexcept {

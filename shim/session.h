@@ -14,13 +14,16 @@
 #include "log/log_writer.h"
 #include "shim/hook_table.h"
 #include "shim/module_table.h"
+#include "shim/python_frames.h"
 #include "shim/stack_table.h"
 
 namespace fragscope::shim {
 
 struct Settings {
   uint64_t log_bytes = log::kDefaultCapacityBytes;
-  uint32_t stack_depth = 128;  // 0: no stacks
+  uint32_t stack_depth = 128;  // frames of each kind at most
+  bool native_stacks = true;
+  bool python_stacks = true;
   bool enforce = false;
 };
 
@@ -28,12 +31,15 @@ struct Session {
   log::LogWriter writer;
   Settings settings;
   StackTable stacks;
+  PythonFrames python;
+  InternMap texts;  // of marks
   ModuleTable modules;
   uint64_t id = 0;  // random, not 0
   std::atomic<uint32_t> next_property{0};
   std::atomic<uint32_t> next_text{0};
   std::atomic<uint64_t> described_devices{0};  // bit n: properties of device n are logged
   std::atomic<uint64_t> reported_coverage{0};  // coverage_total() that the log knows
+  std::atomic<uint32_t> reported_python{0};    // python_status() that the log knows
 
   void write_property(std::string_view key, std::string_view value) noexcept;
   void write_property(std::string_view key, uint64_t value) noexcept;
@@ -47,5 +53,7 @@ Session* get_or_create_session() noexcept;
 bool recording_wanted() noexcept;
 // Logs the counters of coverage.h if they changed since the last time.
 void report_coverage(Session& session) noexcept;
+// Logs why there are Python frames or none, if that changed.
+void report_python(Session& session) noexcept;
 
 }  // namespace fragscope::shim

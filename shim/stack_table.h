@@ -1,39 +1,34 @@
 // Interning of call stacks: equal stacks get the same id, a new one is written to the log once.
 //
-// Lock-free and bounded: open addressing over 64-bit hashes in pages that the kernel hands out as
-// they are touched. Two threads that meet the same new stack at the same moment may both log it,
-// under two ids; nobody waits.
+// Lock-free and bounded. Two threads that meet the same new stack at the same moment may both log
+// it, under two ids; nobody waits.
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "log/log_writer.h"
+#include "shim/intern_map.h"
 
 namespace fragscope::shim {
 
 class StackTable {
  public:
   // False when there is no address space for it; then every stack is kNoStack.
-  bool map() noexcept;
+  bool map() noexcept { return ids_.map(size_t{1} << 20); }
 
   struct Answer {
     uint32_t id;
     bool is_new;
   };
-  // `frames`: return addresses, innermost first. kNoStack when the log or the table is full.
-  Answer intern(std::span<const uint64_t> frames, log::LogWriter& writer) noexcept;
+  // `frames`: innermost first, as in BlobKind::stack. The same addresses mean other functions once
+  // something was unloaded: `generation` counts that. kNoStack when the log or the table is full.
+  Answer intern(std::span<const uint64_t> frames, uint64_t generation,
+                log::LogWriter& writer) noexcept;
 
  private:
-  struct Entry {
-    std::atomic<uint64_t> hash;  // 0 = free
-    std::atomic<uint32_t> id;    // 0 = not logged yet
-    uint32_t unused;
-  };
-  static constexpr size_t kEntries = size_t{1} << 20;
-  Entry* entries_ = nullptr;
+  InternMap ids_;
   std::atomic<uint32_t> next_id_{1};
 };
 

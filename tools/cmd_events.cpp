@@ -10,6 +10,7 @@
 #include "tools/event_json.h"
 #include "tools/open_run.h"
 #include "tools/progress.h"
+#include "tools/symbol_options.h"
 #include "trace/text_events.h"
 
 namespace fragscope::tools {
@@ -21,6 +22,7 @@ struct EventsOptions {
   std::string path;
   bool jsonl = false;
   bool stacks = false;
+  symbolize::Places places;
 };
 
 bool flush(std::string& buffer) {
@@ -53,7 +55,7 @@ std::optional<uint64_t> print_events(OpenRun& run, const EventsOptions& options)
     sources.push_back(&streams.emplace_back(reader));
   }
   replay::MergedStream merged(sources);
-  StackNames names;
+  StackNames names(options.places);
   EventJson json(options.stacks ? &names : nullptr);
   Progress progress("events", total_events(run));
   std::string buffer;
@@ -74,6 +76,9 @@ std::optional<uint64_t> print_events(OpenRun& run, const EventsOptions& options)
 }
 
 int events(const EventsOptions& options) {
+  if (const std::string problem = problem_of(options.places); !problem.empty()) {
+    return fail(problem, kExitUsage);
+  }
   auto run = open_run(options.path);
   if (!run.ok()) return fail(run.error());
   const auto count = print_events(*run, options);
@@ -94,6 +99,7 @@ void add_events_command(CLI::App& app, CommandContext& context) {
   command->add_option("RUN", options->path, "Run directory, trace file or text trace")->required();
   command->add_flag("--jsonl", options->jsonl, "One JSON object per line");
   command->add_flag("--stacks", options->stacks, "Name the frames of each event's call stack");
+  add_symbol_options(*command, options->places);
   command->callback([options, &context] { context.exit_code = events(*options); });
 }
 

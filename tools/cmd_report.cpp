@@ -10,6 +10,7 @@
 #include "symbolize/symbolizer.h"
 #include "tools/command.h"
 #include "tools/run_analysis.h"
+#include "tools/symbol_options.h"
 
 namespace fragscope::tools {
 namespace {
@@ -19,6 +20,8 @@ struct ReportOptions {
   uint32_t pid = 0;  // 0: all
   bool json = false;
   bool no_stacks = false;
+  bool full_stacks = false;
+  symbolize::Places places;
 };
 
 void add_process(const OpenRun& run, trace::TraceReader& reader, const ReportOptions& options,
@@ -30,8 +33,11 @@ void add_process(const OpenRun& run, trace::TraceReader& reader, const ReportOpt
   if (options.no_stacks) {
     data.processes.push_back(report::build_process(measured, nullptr));
   } else {
-    symbolize::Symbolizer symbols(reader.tables());
-    data.processes.push_back(report::build_process(measured, &symbols));
+    symbolize::Symbolizer symbols(reader.tables(), options.places);
+    report::BuildOptions build;
+    if (options.full_stacks) build.frames = SIZE_MAX;
+    build.fold = !options.full_stacks;
+    data.processes.push_back(report::build_process(measured, &symbols, build));
     for (const std::string& warning : symbols.warnings()) data.warnings.push_back(warning);
   }
   if (const auto damage = damage_of(reader, measured.events)) {
@@ -40,6 +46,9 @@ void add_process(const OpenRun& run, trace::TraceReader& reader, const ReportOpt
 }
 
 int run_report(const ReportOptions& options) {
+  if (const std::string problem = problem_of(options.places); !problem.empty()) {
+    return fail(problem, kExitUsage);
+  }
   auto run = open_run(options.path);
   if (!run) return fail(run.error());
   report::ReportData data;
@@ -69,6 +78,9 @@ void add_report_command(CLI::App& app, CommandContext& context) {
   command->add_option("RUN", options->path, "run directory, trace, log or text trace")->required();
   command->add_option("--pid", options->pid, "only this process");
   command->add_flag("--no-stacks", options->no_stacks, "do not look symbols up");
+  command->add_flag("--full-stacks", options->full_stacks,
+                    "every frame, none folded into \"… N frames of\"");
+  add_symbol_options(*command, options->places);
   command->add_flag("--json", options->json, "print the report as JSON");
   command->callback([options, &context] { context.exit_code = run_report(*options); });
 }

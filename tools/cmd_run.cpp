@@ -232,10 +232,6 @@ void add_options(CLI::App& command, RunOptions& options) {
       .add_option("--gpu", options.gpu,
                   "Simulate a GPU: a preset (see fragscope gpus) or a size such as 24GiB")
       ->check(not_empty);
-  command
-      .add_option("--sim-log", options.sim_log,
-                  "With --gpu: write each memory call that the device answered to this file")
-      ->check(not_empty);
   command.add_flag("--no-record", options.no_record, "Run without recording");
   command
       .add_option("-o,--output", options.output,
@@ -250,9 +246,10 @@ void add_options(CLI::App& command, RunOptions& options) {
       .add_option("--enforce", options.enforce,
                   "How: native (PyTorch's own variable), shim (under cudaMalloc)")
       ->check(CLI::IsMember({"native", "shim"}));
-  command.add_option("--stacks", options.stacks, "Call stacks of events: native, none")
-      ->check(CLI::IsMember({"none", "native"}));
-  command.add_option("--depth", options.depth, "Frames per stack at most")
+  command
+      .add_option("--stacks", options.stacks, "Call stacks of events: native, python, both, none")
+      ->check(CLI::IsMember({"none", "native", "python", "both"}));
+  command.add_option("--depth", options.depth, "Frames per stack at most, of each kind")
       ->check(CLI::Range(1u, 1024u));
   command.add_option("--log-bytes", options.log_bytes,
                      "Size of each process's log in memory, e.g. 64MiB");

@@ -51,6 +51,7 @@ void append_what_applies(const Event& event, const trace::TraceTables& tables, s
   const std::string_view source = source_name(event.flags);
   if (!source.empty()) fmt::format_to(std::back_inserter(out), ",\"source\":\"{}\"", source);
   if (event.flags & kFlagServed) out += ",\"served\":true";
+  if (event.flags & kFlagStackTruncated) out += ",\"stack_truncated\":true";
   const auto text = tables.texts.find(event.text);
   if (event.text != 0 && text != tables.texts.end()) {
     out += ",\"text\":" + json_string(text->second);
@@ -63,11 +64,12 @@ void append_frame(std::string& out, const symbolize::Frame& frame) {
   };
   fmt::format_to(std::back_inserter(out),
                  "{{\"address\":{},\"module\":{},\"offset\":{},\"function\":{},\"file\":{},"
-                 "\"line\":{}}}",
-                 frame.address, text_or_null(frame.module),
+                 "\"line\":{}{}{}}}",
+                 frame.python ? "null" : std::to_string(frame.address), text_or_null(frame.module),
                  frame.module.empty() ? "null" : std::to_string(frame.offset),
                  text_or_null(frame.function), text_or_null(frame.file),
-                 frame.line == 0 ? "null" : std::to_string(frame.line));
+                 frame.line == 0 ? "null" : std::to_string(frame.line),
+                 frame.python ? ",\"python\":true" : "", frame.inlined ? ",\"inlined\":true" : "");
 }
 
 }  // namespace
@@ -132,7 +134,7 @@ const std::vector<symbolize::Frame>* StackNames::frames_of(const Event& event,
   if (event.stack == kNoStack || tables.stacks.find(event.stack) == tables.stacks.end()) {
     return nullptr;
   }
-  const auto symbolizer = symbolizers_.try_emplace(&tables, tables).first;
+  const auto symbolizer = symbolizers_.try_emplace(&tables, tables, places_).first;
   frames_ = symbolizer->second.resolve_stack(event.stack, event.seq);
   return &frames_;
 }

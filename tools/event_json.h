@@ -7,8 +7,11 @@
 //   answered by the enforced policy), text (marks).
 //
 // `result` is null while a call had not returned; `stack` is an id, or with resolved stacks an
-// array, innermost frame first, of {"address", "module", "offset", "function", "file", "line"}:
-// offset in the file's own addresses, function demangled, null where it cannot be told.
+// array of {"address", "module", "offset", "function", "file", "line"}: offset in the file's own
+// addresses, function demangled, null where it cannot be told. Python frames come first, then
+// native ones, both innermost first; a Python frame has "python": true and no address, a function
+// that was inlined into the next one "inlined": true and the same address. `stack_truncated`: true
+// for stacks deeper than the recording limit.
 #pragma once
 
 #include <map>
@@ -26,6 +29,8 @@ namespace fragscope::tools {
 // Names of the frames of several processes' stacks. Borrows the tables it is asked with.
 class StackNames {
  public:
+  explicit StackNames(symbolize::Places places = {}) : places_(std::move(places)) {}
+
   // Innermost frame first; nullptr for an event without a stack or with one the trace lacks. Valid
   // until the next call.
   const std::vector<symbolize::Frame>* frames_of(const Event& event,
@@ -34,6 +39,7 @@ class StackNames {
   std::vector<std::string> warnings() const;
 
  private:
+  symbolize::Places places_;
   std::map<const trace::TraceTables*, symbolize::Symbolizer> symbolizers_;
   std::vector<symbolize::Frame> frames_;  // reused
 };

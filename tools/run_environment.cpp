@@ -65,6 +65,10 @@ Environment target_environment(const Environment& user, const Installation& inst
       merged_preload(get_variable(user, "LD_PRELOAD").value_or(""), installation, options);
   unset_variable(target, "LD_PRELOAD");
   if (!preload.empty()) set_variable(target, "LD_PRELOAD", preload);
+  // NVTX asks for its tool by this name; a tool of the user's stays.
+  if (options.record && !get_variable(user, "NVTX_INJECTION64_PATH")) {
+    set_variable(target, "NVTX_INJECTION64_PATH", installation.shim);
+  }
   if (options.simulate) {
     std::string path = installation.sim_directory;
     const auto own = get_variable(user, "LD_LIBRARY_PATH");

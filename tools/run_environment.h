@@ -25,7 +25,8 @@ struct PreloadOptions {
 };
 
 // LD_PRELOAD: the shim, what the user preloads (entries of ours are dropped: a nested run), the
-// stand-ins. LD_LIBRARY_PATH: the stand-ins' directory before the user's. Everything else of the
+// stand-ins. LD_LIBRARY_PATH: the stand-ins' directory before the user's.
+// NVTX_INJECTION64_PATH: the shim, unless the user has set it. Everything else of the
 // user's is kept as it is; the places where an outer run records (FRAGSCOPE_LOG_DIR, …) are
 // dropped.
 Environment target_environment(const Environment& user, const Installation& installation,

@@ -1,5 +1,6 @@
 #include "capture/log_to_trace.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <vector>
@@ -26,6 +27,12 @@ std::optional<trace::Module> parse_module(std::string_view text) {
   if (!take_hex(text, '-', module.start) || !take_hex(text, ' ', module.end) ||
       !take_hex(text, ' ', module.file_offset) || module.end < module.start || text.empty()) {
     return std::nullopt;
+  }
+  if (text.front() == '=') {
+    const size_t length = text.find(' ');
+    if (length == std::string_view::npos) return std::nullopt;
+    module.build_id = text.substr(1, length - 1);
+    text.remove_prefix(length + 1);
   }
   module.path = text;
   return module;
@@ -66,6 +73,8 @@ void LogToTrace::on_blob(log::BlobKind kind, uint32_t id, std::span<const std::b
       return keep(writer_.add_api_name(static_cast<uint16_t>(id), text));
     case log::BlobKind::property:
       return add_property(text);
+    case log::BlobKind::python_frame:
+      return add_python_frame(id, text);
   }
 }
 
@@ -79,8 +88,29 @@ void LogToTrace::add_module(std::string_view text) {
   auto module = parse_module(text);
   if (!module) return;
   module->first_seq = reader_.events() + 1;
-  module->build_id = read_build_id(module->path, files_unchanged_since_ns_);
+  if (module->build_id.empty()) {
+    module->build_id = read_build_id(module->path, files_unchanged_since_ns_);
+  }
   keep(writer_.add_module(*module));
+}
+
+void LogToTrace::add_python_frame(uint32_t id, std::string_view text) {
+  trace::PythonFrame frame;
+  std::string_view parts[4];
+  for (size_t i = 0; i < 4; ++i) {
+    const size_t end = i == 3 ? text.size() : text.find('\0');
+    if (end == std::string_view::npos) return;
+    parts[i] = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  const auto number = [](std::string_view digits, int32_t& out) {
+    std::from_chars(digits.data(), digits.data() + digits.size(), out);
+  };
+  number(parts[0], frame.line);
+  number(parts[1], frame.first_line);
+  frame.function = parts[2];
+  frame.file = parts[3];
+  keep(writer_.add_python_frame(id, frame));
 }
 
 void LogToTrace::add_property(std::string_view text) {

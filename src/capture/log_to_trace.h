@@ -16,7 +16,7 @@
 
 namespace fragscope::capture {
 
-// "start-end file_offset path", numbers in hex: what the shim logs of a mapped file.
+// "start-end file_offset [=build-id ]path", numbers in hex: what the shim logs of a mapped file.
 std::optional<trace::Module> parse_module(std::string_view text);
 
 class LogToTrace final : public log::LogConsumer {
@@ -43,6 +43,7 @@ class LogToTrace final : public log::LogConsumer {
   void keep(const Status& status);
   void add_stack(uint32_t id, std::span<const std::byte> bytes);
   void add_module(std::string_view text);
+  void add_python_frame(uint32_t id, std::string_view text);
   void add_property(std::string_view text);
 
   const log::LogReader& reader_;

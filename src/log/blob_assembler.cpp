@@ -7,7 +7,7 @@ namespace fragscope::log {
 bool BlobAssembler::valid(const BlobPart& part) {
   const bool last = part.part + 1 == part.parts;
   return part.kind >= static_cast<uint8_t>(BlobKind::stack) &&
-         part.kind <= static_cast<uint8_t>(BlobKind::property) && part.part < part.parts &&
+         part.kind <= static_cast<uint8_t>(BlobKind::python_frame) && part.part < part.parts &&
          part.parts <= kMaxBlobBytes / kBlobPartBytes && part.bytes <= kBlobPartBytes &&
          (last || part.bytes == kBlobPartBytes);
 }

@@ -31,7 +31,7 @@
 namespace fragscope::log {
 
 inline constexpr char kMagic[8] = {'F', 'S', 'L', 'O', 'G', '\r', '\n', '\0'};
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 inline constexpr uint64_t kHeaderBytes = 8192;
 inline constexpr uint64_t kSlotBytes = 96;
 inline constexpr uint64_t kChunkSlots = 16384;  // growth unit: 1.5 MiB
@@ -40,6 +40,8 @@ inline constexpr uint64_t kChunkSlots = 16384;  // growth unit: 1.5 MiB
 inline constexpr uint64_t kReserveSlack = 4096;
 inline constexpr uint64_t kDefaultCapacityBytes = 1ull << 30;
 inline constexpr size_t kMaxApis = 512;
+// Text ids with this bit are given out to writers outside of the process.
+inline constexpr uint32_t kForeignText = 1u << 31;
 
 enum class SlotType : uint8_t { event = 1, blob = 2 };
 
@@ -72,11 +74,14 @@ struct LogEvent {
 // Things longer than a slot travel as parts; a part is useful only when all parts of its
 // (kind, id) have arrived. Blobs are logged before the first event that names them.
 enum class BlobKind : uint8_t {
-  stack = 1,     // id = stack id; 8-byte return addresses, innermost first
+  stack = 1,     // id = stack id; 8-byte frames (event/frame.h)
   module = 2,    // id = running number; one line of text, see shim/modules.h
   text = 3,      // id = text id; UTF-8 of a mark
   api_name = 4,  // id = api id; symbol name
   property = 5,  // id = running number; "key=value": coverage and session facts
+  // id = Python frame id; line, first line of the function, qualified name, file name, parted by
+  // NUL
+  python_frame = 6,
 };
 
 inline constexpr size_t kBlobPartBytes = 72;
@@ -122,6 +127,13 @@ struct LogHeader {
   std::atomic<uint32_t> finished;                     // 1 once the process ran its exit handlers
 
   alignas(64) std::atomic<uint64_t> api_calls[kMaxApis];  // calls per api id, reported or not
+
+  // Since version 2 (before: zero). What others ask of the process: it looks, nobody waits for it.
+  alignas(64) std::atomic<uint32_t> paused;  // not 0: events are not recorded, only counted
+  std::atomic<uint32_t> foreign_texts;       // texts of marks set from outside: kForeignText | n
+  std::atomic<uint64_t> skipped_events;      // not recorded, as was asked: paused, or too small
+  std::atomic<uint64_t> flush_wanted;        // number of the newest request to write all to disk
+  std::atomic<uint64_t> flush_done;          // … that the collector has carried out
 };
 
 static_assert(sizeof(Slot) == kSlotBytes);

@@ -79,8 +79,7 @@ Status LogReader::check_header() const {
   }
   const auto capacity = header_field<uint64_t>(offsetof(LogHeader, capacity_slots));
   const bool sizes_right =
-      version == kVersion &&
-      header_field<uint32_t>(offsetof(LogHeader, header_bytes)) == kHeaderBytes &&
+      version >= 1 && header_field<uint32_t>(offsetof(LogHeader, header_bytes)) == kHeaderBytes &&
       header_field<uint32_t>(offsetof(LogHeader, slot_bytes)) == kSlotBytes && capacity != 0 &&
       capacity <= kMaxCapacitySlots;
   if (!sizes_right) {

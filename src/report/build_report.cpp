@@ -14,40 +14,92 @@ using metrics::LayoutBlock;
 using metrics::Moment;
 using metrics::ProcessMetrics;
 
-// Turns stack ids into lines. The innermost frames that are the recorder's, CUDA's or the caching
-// allocator's own are left out: they are the same everywhere.
+// Turns stack ids into lines: Python frames first, then native ones. The innermost native frames
+// that are the recorder's, CUDA's or the caching allocator's own are left out: they are the same
+// everywhere. Of a stack with Python frames the native ones end where the interpreter begins.
 class Stacks {
  public:
-  Stacks(symbolize::Symbolizer* symbols, size_t limit) : symbols_(symbols), limit_(limit) {}
+  Stacks(symbolize::Symbolizer* symbols, const BuildOptions& options)
+      : symbols_(symbols), options_(options) {}
 
   std::vector<std::string> lines(uint32_t stack, uint64_t seq) const {
+    if (!symbols_) return {};
+    const std::vector<Frame> frames = shown(symbols_->resolve_stack(stack, seq));
     std::vector<std::string> result;
-    if (!symbols_) return result;
-    const std::vector<symbolize::Frame> frames = symbols_->resolve_stack(stack, seq);
-    size_t first = 0;
-    while (first < frames.size() && is_plumbing(frames[first].module)) ++first;
-    if (first == frames.size()) first = 0;
-    for (size_t i = first; i < frames.size() && result.size() < limit_; ++i) {
-      result.push_back(symbolize::frame_text(frames[i]));
+    size_t at = 0;
+    while (at < frames.size() && result.size() < options_.frames) {
+      const size_t end = options_.fold ? end_of_fold(frames, at) : at;
+      if (end > at + 1) {
+        result.push_back("… " + std::to_string(end - at) + " frames of " + family(frames[at]));
+        at = end;
+      } else {
+        result.push_back(symbolize::frame_text(frames[at++]));
+      }
     }
-    if (frames.size() - first > limit_) {
-      result.push_back("… " + std::to_string(frames.size() - first - limit_) + " more");
-    }
+    if (at < frames.size()) result.push_back("… " + std::to_string(frames.size() - at) + " more");
     return result;
   }
 
  private:
+  using Frame = symbolize::Frame;
+
+  static std::vector<Frame> shown(std::vector<Frame> frames) {
+    const auto native = std::find_if(frames.begin(), frames.end(),
+                                     [](const Frame& frame) { return !frame.python; });
+    auto first = std::find_if(native, frames.end(),
+                              [](const Frame& frame) { return !is_plumbing(frame.module); });
+    if (first == frames.end() && native == frames.begin()) first = native;
+    auto last = frames.end();
+    if (native != frames.begin()) {
+      last = std::find_if(first, frames.end(),
+                          [](const Frame& frame) { return is_interpreter(frame.module); });
+    }
+    std::vector<Frame> result(frames.begin(), native);
+    result.insert(result.end(), first, last);
+    return result;
+  }
+
+  // Behind the run of frameworks' frames, all of Python or all native, that `at` begins.
+  static size_t end_of_fold(const std::vector<Frame>& frames, size_t at) {
+    size_t end = at;
+    while (end < frames.size() && frames[end].python == frames[at].python &&
+           symbolize::is_framework(frames[end]) && family(frames[end]) == family(frames[at])) {
+      ++end;
+    }
+    return end;
+  }
+
+  // "torch", "transformers", "the standard library"; "libtorch_cuda.so".
+  static std::string family(const Frame& frame) {
+    if (!frame.python) return std::string(base_name(frame.module));
+    for (const std::string_view marker : {"/site-packages/", "/dist-packages/"}) {
+      const size_t found = frame.file.rfind(marker);
+      if (found == std::string::npos) continue;
+      const std::string rest = frame.file.substr(found + marker.size());
+      return rest.substr(0, rest.find('/'));
+    }
+    return "the standard library";
+  }
+
+  static std::string_view base_name(std::string_view path) {
+    return path.substr(path.rfind('/') + 1);
+  }
+
   static bool is_plumbing(std::string_view module) {
-    const std::string_view name = module.substr(module.rfind('/') + 1);
     for (const std::string_view start :
          {"libfragscope", "libcudart", "libcuda.so", "libc10_cuda", "libc10.so"}) {
-      if (name.substr(0, start.size()) == start) return true;
+      if (base_name(module).starts_with(start)) return true;
     }
     return false;
   }
 
+  static bool is_interpreter(std::string_view module) {
+    const std::string_view name = base_name(module);
+    return name.starts_with("libpython") || name.starts_with("python");
+  }
+
   symbolize::Symbolizer* symbols_;
-  size_t limit_;
+  BuildOptions options_;
 };
 
 BlockData block_data(const LayoutBlock& block, const Stacks& stacks) {
@@ -229,7 +281,7 @@ void put_replayed(const metrics::ReplayedDevice& replayed, replay::ReplayMode mo
   data.requested_bytes = replayed.requested;
   data.inactive_split_bytes = replayed.inactive_split;
   data.segments = replayed.segments;
-  if (replayed.ooms) data.ooms = oom_data(*replayed.ooms, Stacks(nullptr, 0));
+  if (replayed.ooms) data.ooms = oom_data(*replayed.ooms, Stacks(nullptr, {}));
   if (replayed.verify) data.verify = verify_data(*replayed.verify);
   data.capacity_bytes = replayed.capacity;
   data.device_mallocs = replayed.device_mallocs;
@@ -249,7 +301,7 @@ void put_replayed(const metrics::ReplayedDevice& replayed, replay::ReplayMode mo
 ProcessData build_process(const ProcessMetrics& measured, symbolize::Symbolizer* symbols,
                           const BuildOptions& options) {
   ProcessData data = process_frame(measured);
-  const Stacks stacks(symbols, options.frames);
+  const Stacks stacks(symbols, options);
   for (const auto& [index, device] : measured.devices) {
     data.devices.push_back(device_data(device, stacks, options));
   }

@@ -16,6 +16,7 @@ struct BuildOptions {
   size_t rows = 5;            // gaps, stacks and segments listed per moment
   size_t blocks_per_pin = 3;  // blocks listed per pinned segment
   size_t frames = 8;          // frames shown of a stack, from the innermost that is not ours
+  bool fold = true;           // runs of frameworks' frames (symbolizer.h) become one line
 };
 
 // `symbols`: nullptr leaves every stack empty.

@@ -1,21 +1,24 @@
 #include "symbolize/elf_file.h"
 
+#include <dwarf.h>
 #include <elfutils/libdwelf.h>
 #include <elfutils/libdwfl.h>
 #include <fcntl.h>
 #include <gelf.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 
 namespace fragscope::symbolize {
 namespace {
 
-// Local debug files only: the library's standard search may ask servers.
-Dwfl_Callbacks callbacks() {
+// The library's standard search may ask servers: it is used only when they were asked for.
+Dwfl_Callbacks callbacks(bool may_ask_servers) {
   Dwfl_Callbacks result{};
   result.find_elf = dwfl_build_id_find_elf;
-  result.find_debuginfo = dwfl_build_id_find_debuginfo;
+  result.find_debuginfo =
+      may_ask_servers ? dwfl_standard_find_debuginfo : dwfl_build_id_find_debuginfo;
   result.section_address = dwfl_offline_section_address;
   return result;
 }
@@ -30,10 +33,63 @@ std::string hex_of(const void* bytes, size_t count) {
   return text;
 }
 
+std::string name_of(Dwarf_Die* die) {
+  Dwarf_Attribute attribute;
+  const char* name = dwarf_formstring(dwarf_attr_integrate(die, DW_AT_linkage_name, &attribute));
+  if (!name) name = dwarf_diename(die);
+  return name ? name : "";
+}
+
+// `place` moves to the line of the call.
+void go_to_call(Dwarf_Die* inlined, ElfFile::Place& place) {
+  Dwarf_Die unit;
+  Dwarf_Files* files = nullptr;
+  size_t count = 0;
+  Dwarf_Attribute attribute;
+  Dwarf_Word number = 0;
+  place.file.clear();
+  place.line = 0;
+  if (!dwarf_diecu(inlined, &unit, nullptr, nullptr) ||
+      dwarf_getsrcfiles(&unit, &files, &count) != 0) {
+    return;
+  }
+  if (dwarf_formudata(dwarf_attr(inlined, DW_AT_call_file, &attribute), &number) == 0) {
+    if (const char* file = dwarf_filesrc(files, number, nullptr, nullptr)) place.file = file;
+  }
+  if (dwarf_formudata(dwarf_attr(inlined, DW_AT_call_line, &attribute), &number) == 0) {
+    place.line = static_cast<int>(number);
+  }
+}
+
+// Functions inlined at the address, innermost first; `place` is left at the outermost's call.
+std::vector<ElfFile::Place> inlined_at(Dwfl_Module* module, Dwarf_Addr address,
+                                       ElfFile::Place& place) {
+  std::vector<ElfFile::Place> places;
+  Dwarf_Addr bias = 0;
+  Dwarf_Die* unit = dwfl_module_addrdie(module, address, &bias);
+  Dwarf_Die* scopes = nullptr;
+  if (!unit || dwarf_getscopes(unit, address - bias, &scopes) <= 0) return places;
+  Dwarf_Die innermost = scopes[0];
+  std::free(scopes);
+  scopes = nullptr;
+  const int count = dwarf_getscopes_die(&innermost, &scopes);
+  for (int i = 0; i < count && dwarf_tag(&scopes[i]) != DW_TAG_subprogram; ++i) {
+    if (dwarf_tag(&scopes[i]) != DW_TAG_inlined_subroutine) continue;
+    place.function = name_of(&scopes[i]);
+    places.push_back(place);
+    go_to_call(&scopes[i], place);
+  }
+  place.function.clear();
+  std::free(scopes);
+  return places;
+}
+
 }  // namespace
 
 struct ElfFile::State {
-  Dwfl_Callbacks calls = callbacks();
+  Dwfl_Callbacks calls{};
+  std::string debug_path;
+  char* debug_path_text = nullptr;
   Dwfl* dwfl = nullptr;
   Dwfl_Module* module = nullptr;
   Elf* elf = nullptr;
@@ -44,7 +100,14 @@ struct ElfFile::State {
   }
 };
 
-ElfFile::ElfFile(const std::string& path) : state_(std::make_unique<State>()) {
+ElfFile::ElfFile(const std::string& path, const Places& places)
+    : state_(std::make_unique<State>()) {
+  state_->calls = callbacks(places.debuginfod);
+  state_->debug_path = "/usr/lib/debug";
+  if (!places.sysroot.empty()) state_->debug_path += ":" + places.sysroot + "/usr/lib/debug";
+  for (const std::string& extra : places.debug_paths) state_->debug_path += ":" + extra;
+  state_->debug_path_text = state_->debug_path.data();
+  state_->calls.debuginfo_path = &state_->debug_path_text;
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) {
     problem_ = std::strerror(errno);
@@ -88,16 +151,10 @@ std::optional<uint64_t> ElfFile::address_of(uint64_t file_offset) const {
   return std::nullopt;
 }
 
-ElfFile::Place ElfFile::place_of(uint64_t address) {
-  Place place;
-  if (!problem_.empty() || nameless_) return place;
+std::vector<ElfFile::Place> ElfFile::places_of(uint64_t address) {
+  if (!problem_.empty() || nameless_) return {};
   const GElf_Addr biased = address + state_->bias;
-  GElf_Off offset = 0;
-  GElf_Sym symbol;
-  const char* name =
-      dwfl_module_addrinfo(state_->module, biased, &offset, &symbol, nullptr, nullptr, nullptr);
-  // A symbol without a size is taken only for what lies close behind it.
-  if (name && (symbol.st_size != 0 || offset < 4096)) place.function = name;
+  Place place;
   if (Dwfl_Line* line = dwfl_module_getsrc(state_->module, biased)) {
     int number = 0;
     if (const char* file = dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr)) {
@@ -105,7 +162,15 @@ ElfFile::Place ElfFile::place_of(uint64_t address) {
       place.line = number;
     }
   }
-  return place;
+  std::vector<Place> places = inlined_at(state_->module, biased, place);
+  GElf_Off offset = 0;
+  GElf_Sym symbol;
+  const char* name =
+      dwfl_module_addrinfo(state_->module, biased, &offset, &symbol, nullptr, nullptr, nullptr);
+  // A symbol without a size is taken only for what lies close behind it.
+  if (name && (symbol.st_size != 0 || offset < 4096)) place.function = name;
+  places.push_back(std::move(place));
+  return places;
 }
 
 }  // namespace fragscope::symbolize

@@ -1,19 +1,22 @@
 // One ELF file on disk: its build-id, and which function and line an address of it belongs to.
 //
 // Addresses are the file's own (what nm prints). Separate debug files are found by build-id below
-// /usr/lib/debug. Ownership: holds the file open. Threads: one at a time.
+// /usr/lib/debug and the given places. Ownership: holds the file open. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "symbolize/symbolizer.h"
 
 namespace fragscope::symbolize {
 
 class ElfFile {
  public:
-  explicit ElfFile(const std::string& path);
+  explicit ElfFile(const std::string& path, const Places& places = {});
   ElfFile(ElfFile&&) noexcept;
   ElfFile& operator=(ElfFile&&) noexcept;
   ~ElfFile();
@@ -31,7 +34,8 @@ class ElfFile {
     std::string file;
     int line = 0;
   };
-  Place place_of(uint64_t address);
+  // The function that contains the address, last; before it those inlined there, innermost first.
+  std::vector<Place> places_of(uint64_t address);
 
  private:
   struct State;

@@ -6,6 +6,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "event/frame.h"
 #include "symbolize/elf_file.h"
 
 namespace fragscope::symbolize {
@@ -14,6 +15,16 @@ namespace {
 std::string base_name(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+// "/usr/lib/python3/site-packages/torch/nn/modules/linear.py" -> "torch/nn/modules/linear.py",
+// "/data/run/train.py" -> "train.py".
+std::string short_path(const std::string& path) {
+  for (const char* const marker : {"/site-packages/", "/dist-packages/"}) {
+    const size_t at = path.rfind(marker);
+    if (at != std::string::npos) return path.substr(at + 15);
+  }
+  return base_name(path);
 }
 
 std::string hex_text(uint64_t value) {
@@ -54,15 +65,23 @@ std::string demangled(const std::string& name) {
 }  // namespace
 
 struct Symbolizer::State {
-  explicit State(const trace::TraceTables& trace_tables) : tables(trace_tables) {}
+  State(const trace::TraceTables& trace_tables, Places file_places)
+      : tables(trace_tables), places(std::move(file_places)) {}
 
   const trace::Module* module_at(uint64_t address, uint64_t seq) const;
   ElfFile& file_of(const trace::Module& module);
-  Frame resolve(uint64_t return_address, uint64_t seq);
+  void resolve(uint64_t frame, uint64_t seq, std::vector<Frame>& out);
+  Frame python_frame(uint32_t id) const;
+  std::vector<Frame> native_frames(uint64_t return_address, const trace::Module& module);
 
   const trace::TraceTables& tables;
+  Places places;
   std::map<std::string, ElfFile> files;  // by path and build-id
-  std::unordered_map<uint64_t, std::pair<const trace::Module*, Frame>> known;
+  struct Known {
+    size_t module = SIZE_MAX;  // index: the list may grow and move
+    std::vector<Frame> frames;
+  };
+  std::unordered_map<uint64_t, Known> known;  // by return address
   std::vector<std::string> warnings;
 };
 
@@ -86,7 +105,7 @@ ElfFile& Symbolizer::State::file_of(const trace::Module& module) {
   const std::string key = module.path + '\n' + module.build_id;
   const auto known_file = files.find(key);
   if (known_file != files.end()) return known_file->second;
-  ElfFile& file = files.emplace(key, ElfFile(module.path)).first->second;
+  ElfFile& file = files.emplace(key, ElfFile(places.sysroot + module.path, places)).first->second;
   if (!file.problem().empty()) {
     warnings.push_back(module.path + ": " + file.problem() + "; its frames have no names");
   } else if (!module.build_id.empty() && module.build_id != file.build_id()) {
@@ -97,34 +116,62 @@ ElfFile& Symbolizer::State::file_of(const trace::Module& module) {
   return file;
 }
 
-Frame Symbolizer::State::resolve(uint64_t return_address, uint64_t seq) {
+Frame Symbolizer::State::python_frame(uint32_t id) const {
   Frame frame;
-  frame.address = return_address;
-  if (return_address == 0) return frame;
-  const uint64_t address = return_address - 1;
-  const trace::Module* module = module_at(address, seq);
-  if (!module) return frame;
-  if (const auto at = known.find(return_address); at != known.end() && at->second.first == module) {
-    return at->second.second;
-  }
-  frame.module = module->path;
-  const uint64_t file_offset = address - module->start + module->file_offset;
-  frame.offset = file_offset + 1;
-  if (module->path.empty() || module->path[0] != '/') return frame;  // [vdso], deleted, anonymous
-  ElfFile& file = file_of(*module);
-  if (const auto virtual_address = file.address_of(file_offset)) {
-    frame.offset = *virtual_address + 1;
-    const ElfFile::Place place = file.place_of(*virtual_address);
-    frame.function = demangled(place.function);
-    frame.file = place.file;
-    frame.line = place.line;
-  }
-  known[return_address] = {module, frame};
+  frame.python = true;
+  const auto at = tables.python_frames.find(id);
+  if (at == tables.python_frames.end()) return frame;
+  frame.function = at->second.function;
+  frame.file = at->second.file;
+  frame.line = at->second.line > 0 ? at->second.line : at->second.first_line;
   return frame;
 }
 
-Symbolizer::Symbolizer(const trace::TraceTables& tables)
-    : state_(std::make_unique<State>(tables)) {}
+std::vector<Frame> Symbolizer::State::native_frames(uint64_t return_address,
+                                                    const trace::Module& module) {
+  Frame frame;
+  frame.address = return_address;
+  frame.module = module.path;
+  const uint64_t file_offset = return_address - 1 - module.start + module.file_offset;
+  frame.offset = file_offset + 1;
+  if (module.path.empty() || module.path[0] != '/') return {frame};  // [vdso]
+  ElfFile& file = file_of(module);
+  const auto virtual_address = file.address_of(file_offset);
+  if (!virtual_address) return {frame};
+  frame.offset = *virtual_address + 1;
+  std::vector<Frame> frames;
+  for (const ElfFile::Place& place : file.places_of(*virtual_address)) {
+    frame.function = demangled(place.function);
+    frame.file = place.file;
+    frame.line = place.line;
+    frame.inlined = true;
+    frames.push_back(frame);
+  }
+  if (frames.empty()) frames.push_back(frame);
+  frames.back().inlined = false;
+  return frames;
+}
+
+void Symbolizer::State::resolve(uint64_t frame, uint64_t seq, std::vector<Frame>& out) {
+  if (is_python_frame(frame)) {
+    out.push_back(python_frame(python_frame_id(frame)));
+    return;
+  }
+  const trace::Module* module = frame != 0 ? module_at(frame - 1, seq) : nullptr;
+  if (!module) {
+    Frame unknown;
+    unknown.address = frame;
+    out.push_back(unknown);
+    return;
+  }
+  Known& entry = known[frame];
+  const auto index = static_cast<size_t>(module - tables.modules.data());
+  if (entry.module != index) entry = {index, native_frames(frame, *module)};
+  out.insert(out.end(), entry.frames.begin(), entry.frames.end());
+}
+
+Symbolizer::Symbolizer(const trace::TraceTables& tables, Places places)
+    : state_(std::make_unique<State>(tables, std::move(places))) {}
 Symbolizer::Symbolizer(Symbolizer&&) noexcept = default;
 Symbolizer& Symbolizer::operator=(Symbolizer&&) noexcept = default;
 Symbolizer::~Symbolizer() = default;
@@ -132,7 +179,7 @@ Symbolizer::~Symbolizer() = default;
 std::vector<Frame> Symbolizer::resolve(std::span<const uint64_t> frames, uint64_t seq) {
   std::vector<Frame> result;
   result.reserve(frames.size());
-  for (const uint64_t address : frames) result.push_back(state_->resolve(address, seq));
+  for (const uint64_t frame : frames) state_->resolve(frame, seq, result);
   return result;
 }
 
@@ -145,7 +192,30 @@ std::vector<Frame> Symbolizer::resolve_stack(uint32_t stack, uint64_t seq) {
 
 const std::vector<std::string>& Symbolizer::warnings() const { return state_->warnings; }
 
+bool is_framework(const Frame& frame) {
+  if (frame.python) {
+    const std::string& file = frame.file;
+    if (file.starts_with("<frozen ")) return true;
+    for (const char* const part : {"/site-packages/", "/dist-packages/", "/lib/python3."}) {
+      if (file.find(part) != std::string::npos) return true;
+    }
+    return false;
+  }
+  const std::string name = base_name(frame.module);
+  for (const char* const start :
+       {"libfragscope", "libcudart", "libcuda.so", "libc10", "libtorch", "libpython", "python",
+        "libc.so", "libc-", "libm.so", "libpthread", "libstdc++", "libgcc_s", "ld-linux", "libffi",
+        "_ctypes", "[vdso]"}) {
+    if (name.starts_with(start)) return true;
+  }
+  return frame.module.find("/site-packages/") != std::string::npos;
+}
+
 std::string frame_text(const Frame& frame) {
+  if (frame.python) {
+    if (frame.function.empty() && frame.file.empty()) return "<unknown Python frame>";
+    return frame.function + " (" + short_path(frame.file) + ":" + std::to_string(frame.line) + ")";
+  }
   if (frame.module.empty()) return hex_text(frame.address);
   if (frame.function.empty()) return base_name(frame.module) + "+" + hex_text(frame.offset);
   const std::string function = without_parameters(frame.function);

@@ -7,7 +7,14 @@
 namespace fragscope::trace {
 namespace {
 
-enum class RecordType : uint8_t { stack = 1, text = 2, api_name = 3, module = 4, property = 5 };
+enum class RecordType : uint8_t {
+  stack = 1,
+  text = 2,
+  api_name = 3,
+  module = 4,
+  property = 5,
+  python_frame = 6,
+};
 
 class TableDecoder {
  public:
@@ -41,6 +48,8 @@ class TableDecoder {
         if (in_.ok()) properties_[std::move(key)] = std::move(value);
         return in_.ok();
       }
+      case RecordType::python_frame:
+        return decode_python_frame();
     }
     return false;
   }
@@ -87,6 +96,21 @@ class TableDecoder {
     module.build_id = in_.text(kMaxText);
     if (!in_.ok() || module.end < module.start) return false;
     tables_.modules.push_back(std::move(module));
+    return true;
+  }
+
+  bool decode_python_frame() {
+    const uint64_t id = in_.varint();
+    PythonFrame frame;
+    const int64_t line = in_.signed_varint();
+    const int64_t first_line = in_.signed_varint();
+    frame.function = in_.text(kMaxText);
+    frame.file = in_.text(kMaxText);
+    frame.line = static_cast<int32_t>(line);
+    frame.first_line = static_cast<int32_t>(first_line);
+    if (!in_.ok() || id > UINT32_MAX || frame.line != line || frame.first_line != first_line)
+      return false;
+    tables_.python_frames[static_cast<uint32_t>(id)] = std::move(frame);
     return true;
   }
 
@@ -150,6 +174,15 @@ void TableEncoder::property(std::string_view key, std::string_view value) {
   begin(static_cast<uint8_t>(RecordType::property));
   out_.text(key);
   out_.text(value);
+}
+
+void TableEncoder::python_frame(uint32_t id, const PythonFrame& frame) {
+  begin(static_cast<uint8_t>(RecordType::python_frame));
+  out_.varint(id);
+  out_.signed_varint(frame.line);
+  out_.signed_varint(frame.first_line);
+  out_.text(frame.function);
+  out_.text(frame.file);
 }
 
 void TableEncoder::clear() {

@@ -1,5 +1,5 @@
-// What events refer to — stacks, texts, API names, modules — and properties <-> the records of a
-// TABL chunk (FORMAT.md).
+// What events refer to — stacks, texts, names, modules, Python frames — and properties <-> the
+// records of a TABL chunk (FORMAT.md).
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,7 @@ class TableEncoder {
   void api_name(uint16_t id, std::string_view name);
   void module(const Module& module);
   void property(std::string_view key, std::string_view value);
+  void python_frame(uint32_t id, const PythonFrame& frame);
 
   uint32_t records() const { return records_; }
   uint64_t frames() const { return frames_; }

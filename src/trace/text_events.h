@@ -17,7 +17,8 @@
 // | property | key=value                                                                       |
 // | api      | ID NAME (an api that only events name gets an id by itself)                     |
 // | text     | ID TEXT                                                                         |
-// | stack    | ID ADDRESS…, innermost first                                                    |
+// | python   | ID FUNCTION FILE [line=N] [first_line=N]: a Python frame                        |
+// | stack    | ID FRAME…: addresses or pyID, innermost first                                   |
 // | module   | START-END FILE_OFFSET PATH [build_id=HEX] [seq=N]                               |
 // | calls    | NAME=N, calls per entry point                                                   |
 // | event    | SEQ or "-" (next number), one kind, and t tid api device stream address size    |

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "event/event_names.h"
+#include "event/frame.h"
 #include "trace/text_events.h"
 #include "trace/text_tokens.h"
 
@@ -81,9 +82,17 @@ std::string table_lines(const TraceTables& tables) {
   for (const auto& [id, text] : sorted(tables.texts)) {
     out += "text " + std::to_string(id) + ' ' + quote(text) + '\n';
   }
+  for (const auto& [id, frame] : sorted(tables.python_frames)) {
+    out += "python " + std::to_string(id) + ' ' + quote(frame.function) + ' ' + quote(frame.file) +
+           " line=" + std::to_string(frame.line) +
+           " first_line=" + std::to_string(frame.first_line) + '\n';
+  }
   for (const auto& [id, frames] : sorted(tables.stacks)) {
     out += "stack " + std::to_string(id);
-    for (const uint64_t frame : frames) out += ' ' + hex(frame);
+    for (const uint64_t frame : frames) {
+      out += is_python_frame(frame) ? " py" + std::to_string(python_frame_id(frame))
+                                    : ' ' + hex(frame);
+    }
     out += '\n';
   }
   for (const Module& module : tables.modules) {

@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "event/event_names.h"
+#include "event/frame.h"
 #include "trace/text_events.h"
 #include "trace/text_tokens.h"
 #include "trace/trace_writer.h"
@@ -67,6 +68,7 @@ class TextParser {
     if (word == "property") return property_line();
     if (word == "api" || word == "text") return name_line(word == "api");
     if (word == "stack") return stack_line();
+    if (word == "python") return python_line();
     if (word == "module") return module_line();
     if (word == "calls") return calls_line();
     return event_line();
@@ -164,11 +166,31 @@ class TextParser {
     if (tokens_.size() < 2 || !number(tokens_[1].value, id)) return "expected: stack ID ADDRESS…";
     std::vector<uint64_t> frames(tokens_.size() - 2);
     for (size_t i = 0; i < frames.size(); ++i) {
-      if (!number(tokens_[i + 2].value, frames[i])) {
-        return "'" + tokens_[i + 2].value + "' is no address";
+      const std::string& text = tokens_[i + 2].value;
+      uint32_t python = 0;
+      if (text.starts_with("py") && number(text.substr(2), python)) {
+        frames[i] = kPythonFrame | python;
+      } else if (!number(text, frames[i])) {
+        return "'" + text + "' is no address";
       }
     }
     return problem_of(writer_->add_stack(id, frames));
+  }
+
+  Problem python_line() {
+    PythonFrame frame;
+    uint32_t id = 0;
+    const char* expected = "expected: python ID FUNCTION FILE [line=N] [first_line=N]";
+    if (tokens_.size() < 4 || !number(tokens_[1].value, id)) return expected;
+    frame.function = tokens_[2].value;
+    frame.file = tokens_[3].value;
+    for (size_t i = 4; i < tokens_.size(); ++i) {
+      int32_t* const out = tokens_[i].key == "line"         ? &frame.line
+                           : tokens_[i].key == "first_line" ? &frame.first_line
+                                                            : nullptr;
+      if (out == nullptr || !number(tokens_[i].value, *out)) return expected;
+    }
+    return problem_of(writer_->add_python_frame(id, frame));
   }
 
   Problem module_line() {

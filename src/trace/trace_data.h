@@ -31,6 +31,16 @@ struct Module {
   std::string build_id;  // lower-case hex; empty: the file has none or was gone
 };
 
+// A line of Python code, as the interpreter named it when it was met.
+struct PythonFrame {
+  std::string function;  // qualified name
+  std::string file;      // co_filename
+  int32_t line = 0;      // 0 or less: unknown
+  int32_t first_line = 0;
+
+  friend bool operator==(const PythonFrame&, const PythonFrame&) = default;
+};
+
 struct ProcessInfo {
   uint32_t pid = 0;
   uint64_t start_ticks = 0;   // field 22 of /proc/PID/stat; pid + start_ticks name a process
@@ -53,7 +63,8 @@ struct ProcessInfo {
 
 // Tables grow while a trace is read; ids that never arrived give empty answers.
 struct TraceTables {
-  std::unordered_map<uint32_t, std::vector<uint64_t>> stacks;  // innermost return address first
+  std::unordered_map<uint32_t, std::vector<uint64_t>> stacks;  // frames as in event/frame.h
+  std::unordered_map<uint32_t, PythonFrame> python_frames;
   std::unordered_map<uint32_t, std::string> texts;
   std::unordered_map<uint16_t, std::string> api_names;
   std::vector<Module> modules;                // in order of arrival

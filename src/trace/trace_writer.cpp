@@ -28,7 +28,7 @@ struct TraceWriter::State {
   std::vector<Event> events;
   TableEncoder tables;
   EventEncoder encoder;
-  std::unordered_set<uint32_t> stacks, texts, api_names;
+  std::unordered_set<uint32_t> stacks, texts, api_names, python_frames;
   uint64_t bytes_written = 0;
   uint64_t events_written = 0;
   uint64_t last_seq = 0;
@@ -141,6 +141,16 @@ Status TraceWriter::add_api_name(uint16_t id, std::string_view name) {
   if (Status status = state_->usable(); !status) return status;
   if (!state_->api_names.insert(id).second) return Done{};
   state_->tables.api_name(id, name.substr(0, kMaxText));
+  return state_->flush_large_tables();
+}
+
+Status TraceWriter::add_python_frame(uint32_t id, const PythonFrame& frame) {
+  if (Status status = state_->usable(); !status) return status;
+  if (!state_->python_frames.insert(id).second) return Done{};
+  PythonFrame cut = frame;
+  cut.function = cut.function.substr(0, kMaxText);
+  cut.file = cut.file.substr(0, kMaxText);
+  state_->tables.python_frame(id, cut);
   return state_->flush_large_tables();
 }
 

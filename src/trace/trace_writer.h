@@ -46,6 +46,7 @@ class TraceWriter {
   Status add_text(uint32_t id, std::string_view text);
   Status add_api_name(uint16_t id, std::string_view name);
   Status add_module(const Module& module);
+  Status add_python_frame(uint32_t id, const PythonFrame& frame);
   Status add_property(std::string_view key, std::string_view value);
 
   // The file is drained from a log: everything before `position` has been added, counting what the

@@ -13,7 +13,8 @@ KINDS = {
     for line in (pathlib.Path(__file__).parents[2] / "src/event/event_kinds.def").read_text().splitlines()
     if line.startswith("EVENT_KIND(")
 }
-BLOB_KINDS = {1: "stack", 2: "module", 3: "text", 4: "api_name", 5: "property"}
+BLOB_KINDS = {1: "stack", 2: "module", 3: "text", 4: "api_name", 5: "property",
+              6: "python_frame"}
 
 
 class Log:

@@ -12,7 +12,7 @@ TEST_CASE("every kind is found by its name and its wire id") {
     ++kinds;
     CHECK(kind_from_name(kind_name(*kind)) == kind);
   }
-  CHECK(kinds == 63);
+  CHECK(kinds == 65);
   CHECK_FALSE(kind_from_wire(0));
   CHECK_FALSE(kind_from_name("none"));
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "event/frame.h"
 #include "symbolize/elf_file.h"
 #include "tests/support/catch.h"
 
@@ -24,6 +25,18 @@ constexpr int kCallLine = __LINE__ + 2;
 __attribute__((noinline)) uint64_t caller() {
   const uint64_t address = here();  // kCallLine
   asm volatile("" ::: "memory");    // no tail call
+  return address;
+}
+
+// The call is inlined into outer(): one address, two functions.
+constexpr int kInlineLine = __LINE__ + 2;
+__attribute__((always_inline)) inline uint64_t inlined() {
+  return here();  // kInlineLine
+}
+constexpr int kOuterLine = __LINE__ + 2;
+__attribute__((noinline)) uint64_t outer() {
+  const uint64_t address = inlined();  // kOuterLine
+  asm volatile("" ::: "memory");
   return address;
 }
 
@@ -153,4 +166,61 @@ TEST_CASE("an address is looked up in the module that was there at the time") {
   CHECK(frame_text(symbolizer.resolve(address, 49)[0]) == "first.so+0x1801");
   const std::vector<uint64_t> only_later = {0x3801};
   CHECK(frame_text(symbolizer.resolve(only_later, 2)[0]) == "second.so+0x1801");
+}
+
+TEST_CASE("inlined functions are frames of their own, innermost first") {
+  trace::TraceTables tables;
+  tables.modules = {own_module()};
+  tables.stacks[1] = {symbolizer_test::outer()};
+  Symbolizer symbolizer(tables);
+  const std::vector<Frame> frames = symbolizer.resolve_stack(1, 10);
+  REQUIRE(frames.size() == 2);
+  CHECK(frames[0].function == "symbolizer_test::inlined()");
+  CHECK(frames[0].line == symbolizer_test::kInlineLine);
+  CHECK(frames[0].inlined);
+  CHECK(frames[1].function == "symbolizer_test::outer()");
+  CHECK(frames[1].line == symbolizer_test::kOuterLine);
+  CHECK_FALSE(frames[1].inlined);
+  CHECK(frames[0].address == frames[1].address);
+}
+
+TEST_CASE("Python frames are named by the trace") {
+  trace::TraceTables tables;
+  tables.python_frames[7] = {"Net.forward", "/opt/lib/site-packages/torch/nn/linear.py", 41, 30};
+  tables.python_frames[8] = {"main", "/data/run/train.py", 0, 12};
+  tables.stacks[1] = {kPythonFrame | 7, kPythonFrame | 8, kPythonFrame | 9};
+  Symbolizer symbolizer(tables);
+  const std::vector<Frame> frames = symbolizer.resolve_stack(1, 10);
+  REQUIRE(frames.size() == 3);
+  CHECK(frame_text(frames[0]) == "Net.forward (torch/nn/linear.py:41)");
+  CHECK(frame_text(frames[1]) == "main (train.py:12)");  // unknown line: the function's first
+  CHECK(frame_text(frames[2]) == "<unknown Python frame>");
+  CHECK(is_framework(frames[0]));
+  CHECK_FALSE(is_framework(frames[1]));
+}
+
+TEST_CASE("one address means what was mapped there at the time") {
+  trace::TraceTables tables;
+  trace::Module first{0x1000, 0x2000, 0, 1, "/lib/first.so", ""};
+  trace::Module second{0x1000, 0x2000, 0, 10, "/lib/second.so", ""};
+  trace::Module again = first;
+  again.first_seq = 20;
+  tables.modules = {first, second, again};
+  tables.stacks[1] = {0x1100};
+  Symbolizer symbolizer(tables);
+  CHECK(symbolizer.resolve_stack(1, 5).at(0).module == "/lib/first.so");
+  CHECK(symbolizer.resolve_stack(1, 15).at(0).module == "/lib/second.so");
+  CHECK(symbolizer.resolve_stack(1, 25).at(0).module == "/lib/first.so");
+}
+
+TEST_CASE("files of the recorded machine below a sysroot, debug files in other places") {
+  const std::string root = "/proc/" + std::to_string(getpid()) + "/root";
+  trace::TraceTables tables;
+  tables.modules = {own_module()};
+  tables.stacks[1] = {symbolizer_test::caller()};
+  Symbolizer there(tables, {root, {"/usr/lib/debug"}, false});
+  CHECK(there.resolve_stack(1, 10).at(0).function == "symbolizer_test::caller()");
+  Symbolizer nowhere(tables, {"/proc/self/task", {}, false});
+  CHECK(nowhere.resolve_stack(1, 10).at(0).function.empty());
+  REQUIRE(nowhere.warnings().size() == 1);
 }

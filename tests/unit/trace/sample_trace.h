@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "event/event_names.h"
+#include "event/frame.h"
 #include "tests/support/catch.h"
 #include "trace/trace_reader.h"
 #include "trace/trace_writer.h"
@@ -89,6 +90,10 @@ inline std::vector<std::byte> sample_trace(bool sealed = true) {
   require_ok(writer->add_api_name(1, "cudaMalloc"));
   require_ok(writer->add_stack(1, std::vector<uint64_t>{0x7f0000001000, 0x7f0000002000, 0x400123}));
   require_ok(writer->add_stack(2, std::vector<uint64_t>{0x7f0000001800, 0x7f0000002000, 0x400123}));
+  require_ok(writer->add_python_frame(1, {"Trainer.step", "/data/run/train.py", 31, 28}));
+  require_ok(writer->add_python_frame(2, {"<module>", "/data/run/train.py", 90, 1}));
+  require_ok(writer->add_stack(
+      3, std::vector<uint64_t>{kPythonFrame | 1, kPythonFrame | 2, 0x7f0000001000, 0x400123}));
   require_ok(writer->add_module({0x400000, 0x500000, 0, 1, "/usr/bin/demo", "abcdef0123"}));
   std::mt19937_64 random(1);
   uint64_t seq = 0;

@@ -1,0 +1,30 @@
+// Reading memory of the own process that may not be there: an error instead of a SIGSEGV.
+//
+// Threads: any. Allocates nothing; one system call per read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fragscope::shim {
+
+// False when not all `bytes` could be read; `out` is then unspecified.
+bool read_checked(uintptr_t address, void* out, size_t bytes) noexcept;
+
+// Two ways to read for code that walks structures: the first tells what is not there, the second is
+// for structures that have been proved.
+struct CheckedReader {
+  template <typename T>
+  static bool load(uintptr_t address, T& out) noexcept {
+    return read_checked(address, &out, sizeof out);
+  }
+};
+struct DirectReader {
+  template <typename T>
+  static bool load(uintptr_t address, T& out) noexcept {
+    __builtin_memcpy(&out, reinterpret_cast<const void*>(address), sizeof out);
+    return true;
+  }
+};
+
+}  // namespace fragscope::shim

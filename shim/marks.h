@@ -1,0 +1,18 @@
+// What the program says of itself: points in time and ranges, with a text. A mark alone does not
+// start a recording.
+//
+// Threads: any. Equal texts are logged once.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "event/event.h"
+
+namespace fragscope::shim {
+
+// kind: mark, range_push, range_pop (text is ignored), range_start, range_end (the same; `range` is
+// the id that both have). Texts are cut after 1000 bytes.
+void log_mark(EventKind kind, std::string_view text, uint64_t range = kUnknown) noexcept;
+
+}  // namespace fragscope::shim
