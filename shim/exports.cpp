@@ -20,6 +20,7 @@ void record_after(HookId id, const HookScope& scope, int result, Fill fill) {
   Event event;
   event.api = static_cast<uint16_t>(id);
   fill(event, result);
+  if (event.kind == EventKind::none) return;
   Session* const session = session_for(event.kind);
   if (session == nullptr) return;
   submit(*session, event);

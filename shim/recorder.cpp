@@ -14,6 +14,11 @@ namespace {
 // Null until the driver is loaded.
 constinit std::atomic<int (*)(int* device)> g_ctx_get_device{nullptr};
 constinit std::atomic<int (*)(void** context)> g_ctx_get_current{nullptr};
+constinit std::atomic<int (*)(Stream stream, int* status, uint64_t* id, void** graph,
+                              const void** dependencies, size_t* count)>
+    g_capture_info{nullptr};
+constinit std::atomic<int (*)(int device, unsigned* flags, int* active)> g_primary_state{nullptr};
+constinit std::atomic<bool> g_several_contexts{false};
 
 template <typename T>
 T getter(std::atomic<T>& cell, const char* symbol) {
@@ -53,12 +58,30 @@ void attach_stack(Session& session, Event& event) {
   if (settings.python_stacks) report_python(session);
 }
 
+bool belongs_to_context(EventKind kind) {
+  switch (kind) {
+    case EventKind::device_alloc:
+    case EventKind::managed_alloc:
+    case EventKind::pinned_alloc:
+    case EventKind::pinned_register:
+    case EventKind::array_alloc:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // What can be told before the place in the log is taken.
 void prepare(Session& session, Event& event) {
   event.tid = cached_thread_id(session);
-  const bool of_current_device =
-      event.kind != EventKind::context_destroy && event.kind != EventKind::mark;
+  const bool of_current_device = event.kind != EventKind::context_destroy &&
+                                 event.kind != EventKind::mark &&
+                                 event.kind != EventKind::graph_trim;
   if (event.device == kUnknownDevice && of_current_device) event.device = current_device();
+  if (g_several_contexts.load(std::memory_order_relaxed) && belongs_to_context(event.kind)) {
+    const void* const context = current_context();
+    if (context != nullptr) event.aux = reinterpret_cast<uintptr_t>(context);
+  }
   describe_device(session, event.device);
   if (coverage_total() != session.reported_coverage.load(std::memory_order_relaxed)) {
     report_coverage(session);
@@ -66,10 +89,17 @@ void prepare(Session& session, Event& event) {
   attach_stack(session, event);
 }
 
+// Calls that make, map or end memory; the others do not start a recording.
 bool is_memory_call(EventKind kind) {
   switch (kind) {
     case EventKind::none:
+    case EventKind::context_create:
     case EventKind::context_destroy:
+    case EventKind::graph_destroy:
+    case EventKind::graph_exec_destroy:
+    case EventKind::graph_instantiate:
+    case EventKind::graph_trim:
+    case EventKind::memory_info:
     case EventKind::stream_create:
     case EventKind::stream_destroy:
     case EventKind::synchronize:
@@ -122,6 +152,26 @@ void* current_context() noexcept {
   void* context = nullptr;
   return get != nullptr && get(&context) == kSuccess ? context : nullptr;
 }
+
+const void* capturing_graph(Stream stream) noexcept {
+  if (reinterpret_cast<uintptr_t>(stream) <= kLegacyStream) return nullptr;
+  const auto get = getter(g_capture_info, "cuStreamGetCaptureInfo_v2");
+  int status = 0;
+  void* graph = nullptr;
+  if (get == nullptr || get(stream, &status, nullptr, &graph, nullptr, nullptr) != kSuccess) {
+    return nullptr;
+  }
+  return status == kCaptureActive ? graph : nullptr;
+}
+
+bool is_primary_active(int device) noexcept {
+  const auto get = getter(g_primary_state, "cuDevicePrimaryCtxGetState");
+  unsigned flags = 0;
+  int active = 0;
+  return get != nullptr && get(device, &flags, &active) == kSuccess && active != 0;
+}
+
+void note_several_contexts() noexcept { g_several_contexts.store(true, std::memory_order_relaxed); }
 
 Session* session_for(EventKind kind) noexcept {
   return is_memory_call(kind) ? get_or_create_session() : current_session();

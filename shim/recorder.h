@@ -1,7 +1,7 @@
 // From a hooked call to an event in the log.
 //
 // Everything here is noexcept and keeps errno; nothing waits, and after the first call of a process
-// nothing allocates. The only CUDA calls are the two getters below (read-only, without effect on
+// nothing allocates. The only CUDA calls are the getters below (read-only, without effect on
 // capture or last error) and, once per device, those of device_facts.h.
 #pragma once
 
@@ -49,6 +49,13 @@ extern "C" __attribute__((visibility("hidden"))) int fragscope_unwind_notice(
 int32_t current_device() noexcept;
 // The calling thread's current context; nullptr without one.
 void* current_context() noexcept;
+// The graph that the stream captures into; nullptr: it does not capture. Asked of the driver, for
+// which that question is legal during capture; never of the legacy stream, which cannot capture.
+const void* capturing_graph(Stream stream) noexcept;
+// The device still has a primary context. Asked when the program has given up a reference to it.
+bool is_primary_active(int device) noexcept;
+// From now on allocations name the context they belong to.
+void note_several_contexts() noexcept;
 
 // Fills what every event has (time, thread, stack; device if it is unknown) and writes it.
 void submit(Session& session, Event& event) noexcept;

@@ -232,6 +232,10 @@ void add_options(CLI::App& command, RunOptions& options) {
       .add_option("--gpu", options.gpu,
                   "Simulate a GPU: a preset (see fragscope gpus) or a size such as 24GiB")
       ->check(not_empty);
+  command
+      .add_option("--sim-log", options.sim_log,
+                  "With --gpu: write each memory call that the device answered to this file")
+      ->check(not_empty);
   command.add_flag("--no-record", options.no_record, "Run without recording");
   command
       .add_option("-o,--output", options.output,

@@ -10,6 +10,7 @@ namespace fragscope::tools {
 
 struct RunOptions {
   std::string gpu;         // preset or size; empty: the machine's own
+  std::string sim_log;     // file of the calls that the simulated device answered; empty: none
   bool no_record = false;  // only the simulated GPU and the settings
   std::string output;      // run directory; empty: ./fragscope-<program>-<pid>.fsr
   bool quiet = false;      // no words of ours unless there is no run

@@ -1,10 +1,13 @@
 #include "tools/run_plan.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 
 #include "base/bytes.h"
 #include "model/allocator_config.h"
@@ -36,8 +39,26 @@ MaybeFailure find_command(const RunOptions& options, const Environment& user, Ru
   return PlanFailure{program.error(), missing ? kExitNotFound : kExitNotExecutable};
 }
 
+// The driver appends to the file; what it held is another run's.
+MaybeFailure settle_sim_log(const RunOptions& options, simcuda::SimConfig& gpu) {
+  if (options.sim_log.empty()) return std::nullopt;
+  std::error_code failed;
+  gpu.books = std::filesystem::absolute(options.sim_log, failed);
+  const int fd = ::open(gpu.books.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) {
+    return PlanFailure{{ErrorCode::kPermission, options.sim_log + ": cannot be written: " +
+                                                    std::generic_category().message(errno)},
+                       kExitOutput};
+  }
+  ::close(fd);
+  return std::nullopt;
+}
+
 MaybeFailure settle_gpu(const RunOptions& options, RunPlan& plan) {
   if (options.gpu.empty()) {
+    if (!options.sim_log.empty()) {
+      return usage({ErrorCode::kInvalidArgument, "--sim-log needs a simulated device: add --gpu"});
+    }
     const auto reason = why_no_gpu_driver();
     if (!reason) return std::nullopt;
     return PlanFailure{{ErrorCode::kUnsupported,
@@ -49,6 +70,7 @@ MaybeFailure settle_gpu(const RunOptions& options, RunPlan& plan) {
   const auto config = simcuda::resolve_gpu(options.gpu);
   if (!config.ok()) return usage(config.error());
   plan.gpu = config.value();
+  if (const auto failure = settle_sim_log(options, *plan.gpu)) return *failure;
   const Status usable = check_stand_ins(plan.installation);
   if (!usable.ok()) return PlanFailure{usable.error(), kExitRunFailed};
   return std::nullopt;

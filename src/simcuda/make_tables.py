@@ -37,7 +37,7 @@ def runtime_symbols(include):
 
 def typedefs(include):
     text = pathlib.Path(include, "cudaTypedefs.h").read_text()
-    return set(re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_pts[zd])?\)", text))
+    return set(re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_pt(?:sz|ds))?\)", text))
 
 
 def implemented(folder, pattern):
@@ -93,12 +93,12 @@ def main():
     old, new = symbols(include12), symbols(include13)
     everything = old | new
     ours = implemented("driver", r"CUDAAPI (cu[A-Z]\w*)\(")
-    twins = {s for s in everything if re.sub(r"_pts[zd]$", "", s) in ours and s not in ours and
-             re.search(r"_pts[zd]$", s)}
+    twins = {s for s in everything if re.sub(r"_pt(?:sz|ds)$", "", s) in ours and s not in ours and
+             re.search(r"_pt(?:sz|ds)$", s)}
     write("driver/driver_stubs.def", "STUB(symbol)",
           guarded([(s, s not in old, f"STUB({s})") for s in everything - ours - twins]))
     write("driver/driver_twins.def", "TWIN(symbol, what it is with the per-thread stream)",
-          guarded([(s, s not in old, "TWIN(%s, %s)" % (s, re.sub(r"_pts[zd]$", "", s)))
+          guarded([(s, s not in old, "TWIN(%s, %s)" % (s, re.sub(r"_pt(?:sz|ds)$", "", s)))
                    for s in twins]))
     rows = []
     for name, version, symbol, twin in procedures(everything,

@@ -190,6 +190,9 @@ def test_lookups_are_substituted_only_for_exact_matches(programs):
         "dlsym handle cuMemAlloc_v2",
         "dlsym default cuMemAlloc_v2",
         "dlsym main cuMemAlloc_v2",
+        "dlsym handle cuMemPoolCreate",
+        "v2 12000/0 result 0 status 0 cuMemPoolCreate",
+        "v1 12000/0 result 0 cuMemPoolCreate",
         "v2 3020/0 result 0 status 0 cuMemAlloc_v2",
         "v1 3020/0 result 0 cuMemAlloc_v2",
         "v2 12000/1 result 0 status 0 cuMemAlloc_v2",
@@ -209,7 +212,6 @@ def test_lookups_are_substituted_only_for_exact_matches(programs):
     assert allocs(log) == [111, 222]  # through dlsym's and cuGetProcAddress's pointer
     assert int(log.properties["coverage.hooked"]) >= 14
     assert log.properties["coverage.unhooked.cuMemAlloc"] == "3"
-    assert log.properties["coverage.unhooked.cuMemPoolCreate"] == "3"
 
 
 @pytest.mark.parametrize("flag", ["local", "deepbind", "global"])

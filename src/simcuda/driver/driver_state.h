@@ -40,6 +40,24 @@ struct Physical {
   unsigned references;
   unsigned mappings;
   CUmemAllocationProp properties;
+  bool imported = false;  // charged by the process that made it
+};
+// cuIpcOpenMemHandle: memory of another process.
+struct OpenedMemory {
+  uint32_t owner;
+  uint64_t address_there;
+  unsigned references;
+};
+// Of an allocation node of a graph.
+struct GraphBlock {
+  Device* device;
+  uint64_t bytes;
+  bool backed;  // memory stands behind the address
+  bool used;    // allocated by a launch and not freed since
+};
+struct Allocation {
+  uint64_t id;
+  CUcontext context;  // whose end is its end
 };
 struct Mapping {
   uint64_t bytes;
@@ -81,7 +99,13 @@ struct DriverState {
   std::map<uint64_t, Mapping> mappings;
   std::map<uint64_t, HostBlock> host_blocks;
   std::map<uint64_t, ManagedBlock> managed_blocks;
-  std::map<uint64_t, uint64_t> allocation_ids;  // address -> buffer id
+  std::map<uint64_t, Allocation> allocation_ids;  // address -> what the driver allocated as a whole
+  std::map<CUarray, std::unique_ptr<CUarray_st>> arrays;
+  std::map<CUmipmappedArray, std::unique_ptr<CUmipmappedArray_st>> mipmaps;
+  std::map<CUexternalMemory, std::unique_ptr<CUextMemory_st>> external_memory;
+  std::map<uint64_t, OpenedMemory> opened;
+  std::set<uint64_t> lent_ranges;  // of external memory and imported pointers, freed by their user
+  std::map<uint64_t, GraphBlock> graph_blocks;
 };
 
 // The state after cuInit. CUDA_ERROR_NOT_INITIALIZED before it and in a forked child.
@@ -151,11 +175,24 @@ void trim_to_threshold(DriverState& state, Device& device);
 // Work reaches a stream. True: it was captured as a node and must not be executed.
 bool capture_node(DriverState& state, CUstream stream, CUgraphNodeType type,
                   CUgraphNode* node = nullptr);
+CUresult add_memory_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies,
+                         size_t count, CUgraphNodeParams* parameters);  // not under the lock
 CUresult launch_on(DriverState& state, CUcontext context, CUstream handle, const char* kernel);
 
 CUresult pool_allocate(DriverState& state, CUmemoryPool pool, size_t bytes, CUdeviceptr* out);
 bool pool_free(DriverState& state, CUdeviceptr address, CUresult& result);
 void pool_trim(DriverState& state, CUmemoryPool pool, uint64_t keep_bytes);
+
+// Memory of graphs (graph_memory.cpp): an address for a node; memory behind addresses; in use or
+// not.
+CUresult make_graph_block(DriverState& state, Device& device, size_t bytes, CUdeviceptr* out);
+CUresult back_graph_blocks(DriverState& state, const std::vector<CUdeviceptr>& addresses);
+void use_graph_block(DriverState& state, CUdeviceptr address, bool used);
+bool free_graph_block(DriverState& state, CUdeviceptr address, CUresult& result);
+void trim_graph_memory(DriverState& state, Device& device);
+void forget_graph_memory(DriverState& state, Device& device);
+
+void close_range(DriverState& state, uint64_t address);  // a range that stands for foreign memory
 
 int device_attribute(const SimConfig& config, CUdevice_attribute attribute, int card, bool& known);
 

@@ -86,24 +86,42 @@ CUresult edges_of(CUgraph handle, CUgraphNode* from, CUgraphNode* to, size_t* co
 
 void fill_exec(CUgraphExec_st& exec, const CUgraph_st& graph) {
   exec.host_calls.clear();
+  exec.allocates.clear();
+  exec.frees.clear();
   exec.has_kernels = false;
   for (const auto& node : graph.nodes) {
     exec.has_kernels |= node->type == CU_GRAPH_NODE_TYPE_KERNEL;
+    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) exec.allocates.push_back(node->address);
+    if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) exec.frees.push_back(node->address);
     if (node->host_function == nullptr) continue;
     exec.host_calls.push_back({node->host_function, node->host_data});
   }
 }
 
-CUresult instantiate(CUgraphExec* out, CUgraph handle) {
-  return with_state([&](DriverState& state) {
+bool has_memory_nodes(const CUgraph_st& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
+    return node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE;
+  });
+}
+
+// As documented, a graph with memory nodes has at most one executable graph at a time.
+CUresult instantiate(const char* call, CUgraphExec* out, CUgraph handle) {
+  const CUresult result = with_state([&](DriverState& state) {
     const CUgraph graph = find_graph(state, handle);
     if (out == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (has_memory_nodes(*graph) && graph->instances > 0) return CUDA_ERROR_NOT_SUPPORTED;
     auto exec = std::make_unique<CUgraphExec_st>();
     fill_exec(*exec, *graph);
+    if (has_memory_nodes(*graph)) {
+      exec->source = graph;
+      ++graph->instances;
+    }
     *out = exec.get();
     state.graph_execs.emplace(*out, std::move(exec));
     return CUDA_SUCCESS;
   });
+  write_books(call, result == CUDA_SUCCESS ? reinterpret_cast<uint64_t>(*out) : 0, 0, result);
+  return result;
 }
 
 CUresult update_exec(CUgraphExec handle, CUgraph graph_handle) {
@@ -154,6 +172,7 @@ CUresult CUDAAPI cuGraphDestroy(CUgraph handle) {
     state.graphs.erase(handle);
     return CUDA_SUCCESS;
   });
+  write_books("cuGraphDestroy", reinterpret_cast<uint64_t>(handle), 0, result);
   for (const auto& call : calls) run(call);
   return result;
 }
@@ -162,6 +181,7 @@ CUresult CUDAAPI cuGraphClone(CUgraph* out, CUgraph handle) {
   return with_state([&](DriverState& state) {
     const CUgraph graph = find_graph(state, handle);
     if (out == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (has_memory_nodes(*graph)) return CUDA_ERROR_NOT_SUPPORTED;  // as documented
     auto copy = std::make_unique<CUgraph_st>();
     std::map<CUgraphNode, CUgraphNode> twin;
     for (const auto& node : graph->nodes) {
@@ -198,6 +218,10 @@ CUresult CUDAAPI cuGraphAddHostNode(CUgraphNode* out, CUgraph graph, const CUgra
 CUresult CUDAAPI cuGraphAddNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
                                 size_t count, CUgraphNodeParams* parameters) {
   if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (parameters->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+      parameters->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+    return add_memory_node(out, graph, before, count, parameters);
+  }
   return add_node(out, graph, before, count, parameters->type);
 }
 CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
@@ -263,20 +287,20 @@ CUresult CUDAAPI cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
 }
 
 CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long) {
-  return instantiate(out, graph);
+  return instantiate("cuGraphInstantiateWithFlags", out, graph);
 }
 CUresult CUDAAPI cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph,
                                               CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
   if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
   parameters->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
   parameters->hErrNode_out = nullptr;
-  return instantiate(out, graph);
+  return instantiate("cuGraphInstantiateWithParams", out, graph);
 }
 CUresult CUDAAPI cuGraphInstantiate_v2(CUgraphExec* out, CUgraph graph, CUgraphNode* error_node,
                                        char* log, size_t log_bytes) {
   if (error_node != nullptr) *error_node = nullptr;
   if (log != nullptr && log_bytes > 0) *log = '\0';
-  return instantiate(out, graph);
+  return instantiate("cuGraphInstantiate_v2", out, graph);
 }
 CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
                                       CUgraphExecUpdateResultInfo* about) {
@@ -285,13 +309,22 @@ CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
   return update_exec(exec, graph);
 }
 CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec exec) {
-  return with_state([&](DriverState& state) {
-    return state.graph_execs.erase(exec) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = with_state([&](DriverState& state) {
+    const auto found = state.graph_execs.find(exec);
+    if (found == state.graph_execs.end()) return CUDA_ERROR_INVALID_VALUE;
+    const CUgraph source = find_graph(state, exec->source);
+    if (source != nullptr && source->instances > 0) --source->instances;
+    for (const CUdeviceptr address : exec->allocates) use_graph_block(state, address, false);
+    state.graph_execs.erase(found);
+    return CUDA_SUCCESS;
   });
+  write_books("cuGraphExecDestroy", reinterpret_cast<uint64_t>(exec), 0, result);
+  return result;
 }
 CUresult CUDAAPI cuGraphUpload(CUgraphExec exec, CUstream) {
   return with_state([&](DriverState& state) {
-    return state.graph_execs.count(exec) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (state.graph_execs.count(exec) == 0) return CUDA_ERROR_INVALID_VALUE;
+    return back_graph_blocks(state, exec->allocates);
   });
 }
 
@@ -302,6 +335,10 @@ CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream handle) {
     const CUstream stream = find_stream(state, &context, handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (capture_node(state, stream, CU_GRAPH_NODE_TYPE_GRAPH)) return CUDA_SUCCESS;
+    const CUresult backed = back_graph_blocks(state, exec->allocates);
+    if (backed != CUDA_SUCCESS) return backed;
+    for (const CUdeviceptr address : exec->allocates) use_graph_block(state, address, true);
+    for (const CUdeviceptr address : exec->frees) use_graph_block(state, address, false);
     calls = exec->host_calls;
     return launch_on(state, &context, handle, "graph");
   });

@@ -56,14 +56,14 @@ CUresult CUDAAPI cuMemAllocHost_v2(void** out, size_t bytes) {
 }
 
 CUresult CUDAAPI cuMemFreeHost(void* address) {
-  const CUresult result = with_context([&](DriverState& state, CUctx_st& context) {
+  const CUresult result = with_state([&](DriverState& state) {
     const auto block = state.host_blocks.find(reinterpret_cast<uint64_t>(address));
     if (block == state.host_blocks.end() || block->second.registered) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     const CUresult refused = refuse_in_capture(state);
     if (refused != CUDA_SUCCESS) return refused;
-    synchronize_device(state, *context.device);
+    synchronize_device(state, *block->second.context->device);
     ::munmap(address, block->second.bytes);
     state.host_blocks.erase(block);
     return CUDA_SUCCESS;
@@ -82,7 +82,7 @@ CUresult CUDAAPI cuMemHostRegister(void* address, size_t bytes, unsigned int fla
 }
 
 CUresult CUDAAPI cuMemHostUnregister(void* address) {
-  const CUresult result = with_context([&](DriverState& state, CUctx_st&) {
+  const CUresult result = with_state([&](DriverState& state) {
     const auto block = state.host_blocks.find(reinterpret_cast<uint64_t>(address));
     if (block == state.host_blocks.end() || !block->second.registered) {
       return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;

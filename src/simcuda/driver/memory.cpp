@@ -17,7 +17,7 @@ CUresult allocate(const char* call, CUdeviceptr* out, size_t bytes) {
     const auto address = context.device->memory.allocate(bytes);
     if (!address) return CUDA_ERROR_OUT_OF_MEMORY;
     context.device->overlay.erase(*address, bytes);
-    state.allocation_ids[*address] = state.next_id++;
+    state.allocation_ids[*address] = {state.next_id++, &context};
     *out = *address;
     return CUDA_SUCCESS;
   });
@@ -37,7 +37,11 @@ CUresult free_address(DriverState& state, CUdeviceptr address) {
   Device* device = device_of_address(state, address);
   if (device == nullptr) return free_managed(state, address);
   CUresult result = CUDA_SUCCESS;
-  if (pool_free(state, address, result)) return result;
+  if (pool_free(state, address, result) || free_graph_block(state, address, result)) return result;
+  if (state.lent_ranges.erase(address) != 0) {
+    close_range(state, address);
+    return CUDA_SUCCESS;
+  }
   const auto known = state.allocation_ids.find(address);
   if (known == state.allocation_ids.end()) return CUDA_ERROR_INVALID_VALUE;
   synchronize_device(state, *device);  // a free waits for the device, as the real one does
@@ -65,7 +69,8 @@ CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t 
 
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) {
   if (address == 0) return CUDA_SUCCESS;
-  const CUresult result = with_context([&](DriverState& state, CUctx_st&) -> CUresult {
+  // The address names its context: programs (numba's cuda.close) free without a current one.
+  const CUresult result = with_state([&](DriverState& state) -> CUresult {
     const CUresult refused = refuse_in_capture(state);
     return refused != CUDA_SUCCESS ? refused : free_address(state, address);
   });

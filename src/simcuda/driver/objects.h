@@ -69,9 +69,11 @@ struct CUgraphNode_st {
   std::vector<CUgraphNode> dependencies;
   CUhostFn host_function = nullptr;
   void* host_data = nullptr;
+  CUdeviceptr address = 0;  // of memory nodes
 };
 
 struct CUgraph_st {
+  unsigned instances = 0;  // executable graphs made of it, while it has memory nodes
   std::vector<std::unique_ptr<CUgraphNode_st>> nodes;
   std::vector<std::pair<CUuserObject, unsigned>> user_objects;  // references this graph holds
 };
@@ -83,6 +85,9 @@ struct CUgraphExec_st {
   };
   std::vector<HostCall> host_calls;
   bool has_kernels = false;
+  CUgraph source = nullptr;            // of a graph with memory nodes
+  std::vector<CUdeviceptr> allocates;  // addresses of its allocation nodes
+  std::vector<CUdeviceptr> frees;
 };
 
 struct CUuserObject_st {
@@ -113,9 +118,27 @@ struct CUlib_st {
   CUmod_st module;
 };
 
+struct CUarray_st {
+  CUcontext context = nullptr;
+  uint64_t address = 0;
+  CUDA_ARRAY3D_DESCRIPTOR about{};
+};
+
+struct CUmipmappedArray_st {
+  CUcontext context = nullptr;
+  uint64_t address = 0;
+  std::vector<std::unique_ptr<CUarray_st>> levels;
+};
+
+struct CUextMemory_st {
+  fragscope::simcuda::Device* device = nullptr;
+  uint64_t bytes = 0;
+};
+
 struct CUmemPoolHandle_st {
   fragscope::simcuda::Device* device = nullptr;
-  size_t max_bytes = 0;                                          // 0: the device's
+  bool imported = false;  // another process's: pointers can be imported from it, nothing allocated
+  size_t max_bytes = 0;   // 0: the device's
   std::map<uint64_t, uint64_t> chunks;                           // address -> bytes
   std::map<uint64_t, std::map<uint64_t, uint64_t>> free_blocks;  // by chunk: address -> bytes
   struct Block {

@@ -38,7 +38,7 @@ void about_device(DriverState& state, uint64_t address, About& about) {
     about.start = found->address;
     about.bytes = found->bytes;
     const auto id = state.allocation_ids.find(found->address);
-    about.id = id != state.allocation_ids.end() ? id->second : found->address;
+    about.id = id != state.allocation_ids.end() ? id->second.id : found->address;
     about.legacy_ipc = true;
     return;
   }

@@ -116,8 +116,8 @@ void pool_trim(DriverState&, CUmemoryPool pool, uint64_t keep_bytes) {
 }
 
 void trim_to_threshold(DriverState& state, Device& device) {
-  for (CUmemPoolHandle_st* pool : {&device.default_pool, &device.graph_pool}) {
-    if (pool->reserved > pool->release_threshold) pool_trim(state, pool, pool->release_threshold);
+  if (device.default_pool.reserved > device.default_pool.release_threshold) {
+    pool_trim(state, &device.default_pool, device.default_pool.release_threshold);
   }
   for (const auto& [handle, pool] : state.pools) {
     if (pool->device == &device && pool->reserved > pool->release_threshold) {
@@ -138,6 +138,7 @@ CUmemoryPool find_pool(DriverState& state, CUmemoryPool handle) {
 
 CUresult allocate_async(const char* call, CUdeviceptr* out, size_t bytes, CUmemoryPool handle,
                         CUstream stream_handle) {
+  bool captured = false;
   const CUresult result = with_context([&](DriverState& state, CUctx_st& context) -> CUresult {
     if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const CUstream stream = find_stream(state, &context, stream_handle);
@@ -149,10 +150,17 @@ CUresult allocate_async(const char* call, CUdeviceptr* out, size_t bytes, CUmemo
       *out = 0;
       return CUDA_SUCCESS;
     }
-    capture_node(state, stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
-    return pool_allocate(state, pool, bytes, out);
+    CUgraphNode node = nullptr;
+    if (capture_node(state, stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &node)) {
+      captured = true;
+      const CUresult made = make_graph_block(state, *pool->device, bytes, out);
+      if (made == CUDA_SUCCESS) node->address = *out;
+      return made;
+    }
+    return pool->imported ? CUDA_ERROR_INVALID_VALUE : pool_allocate(state, pool, bytes, out);
   });
-  write_books(call, result == CUDA_SUCCESS ? *out : 0, bytes, result);
+  write_books(captured ? "cuMemAllocAsync:captured" : call, result == CUDA_SUCCESS ? *out : 0,
+              bytes, result);
   return result;
 }
 
@@ -246,11 +254,24 @@ CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr* out, size_t bytes, CUmemor
 }
 
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream_handle) {
+  bool captured = false;
   const CUresult result = with_context([&](DriverState& state, CUctx_st& context) -> CUresult {
     if (address == 0) return CUDA_SUCCESS;
     const CUstream stream = find_stream(state, &context, stream_handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    CUgraphNode node = nullptr;
+    if (state.graph_blocks.count(address) != 0 &&
+        capture_node(state, stream, CU_GRAPH_NODE_TYPE_MEM_FREE, &node)) {
+      node->address = address;
+      captured = true;
+      return CUDA_SUCCESS;
+    }
     CUresult freed = CUDA_ERROR_INVALID_VALUE;
+    if (free_graph_block(state, address, freed)) return freed;
+    if (state.lent_ranges.erase(address) != 0) {
+      close_range(state, address);
+      return CUDA_SUCCESS;
+    }
     if (!pool_free(state, address, freed)) {
       const auto plain = state.allocation_ids.find(address);
       if (plain == state.allocation_ids.end()) return CUDA_ERROR_INVALID_VALUE;
@@ -260,7 +281,7 @@ CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream_handle) {
     capture_node(state, stream, CU_GRAPH_NODE_TYPE_MEM_FREE);
     return CUDA_SUCCESS;
   });
-  write_books("cuMemFreeAsync", address, 0, result);
+  write_books(captured ? "cuMemFreeAsync:captured" : "cuMemFreeAsync", address, 0, result);
   return result;
 }
 
@@ -294,7 +315,7 @@ CUresult CUDAAPI cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
 }
 
 CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* properties) {
-  return with_state([&](DriverState& state) {
+  const CUresult result = with_state([&](DriverState& state) {
     if (out == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
     Device* device = device_at(state, properties->location.id);
@@ -306,10 +327,13 @@ CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* proper
     state.pools.emplace(*out, std::move(pool));
     return CUDA_SUCCESS;
   });
+  write_books("cuMemPoolCreate", result == CUDA_SUCCESS ? reinterpret_cast<uint64_t>(*out) : 0, 0,
+              result);
+  return result;
 }
 
 CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle) {
-  return with_state([&](DriverState& state) {
+  const CUresult result = with_state([&](DriverState& state) {
     const auto found = state.pools.find(handle);
     if (found == state.pools.end()) return CUDA_ERROR_INVALID_VALUE;
     Device& device = *handle->device;
@@ -319,13 +343,17 @@ CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle) {
     state.pools.erase(found);
     return CUDA_SUCCESS;
   });
+  write_books("cuMemPoolDestroy", reinterpret_cast<uint64_t>(handle), 0, result);
+  return result;
 }
 
 CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool handle, size_t keep_bytes) {
-  return with_pool(handle, [&](DriverState& state, CUmemPoolHandle_st& pool) {
+  const CUresult result = with_pool(handle, [&](DriverState& state, CUmemPoolHandle_st& pool) {
     pool_trim(state, &pool, keep_bytes);
     return CUDA_SUCCESS;
   });
+  write_books("cuMemPoolTrimTo", reinterpret_cast<uint64_t>(handle), keep_bytes, result);
+  return result;
 }
 
 CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
@@ -337,9 +365,11 @@ CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute 
 
 CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
                                        void* value) {
-  return with_pool(handle, [&](DriverState&, CUmemPoolHandle_st& pool) {
+  const CUresult result = with_pool(handle, [&](DriverState&, CUmemPoolHandle_st& pool) {
     return value == nullptr ? CUDA_ERROR_INVALID_VALUE : set_pool_attribute(pool, attribute, value);
   });
+  write_books("cuMemPoolSetAttribute", reinterpret_cast<uint64_t>(handle), 0, result);
+  return result;
 }
 
 CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access,
@@ -381,15 +411,6 @@ CUresult CUDAAPI cuDeviceSetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attri
     auto& pool = device->graph_pool;
     if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) pool.used_high = pool.used;
     if (attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) pool.reserved_high = pool.reserved;
-    return CUDA_SUCCESS;
-  });
-}
-
-CUresult CUDAAPI cuDeviceGraphMemTrim(CUdevice ordinal) {
-  return with_state([&](DriverState& state) {
-    Device* device = device_at(state, ordinal);
-    if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    pool_trim(state, &device->graph_pool, 0);
     return CUDA_SUCCESS;
   });
 }

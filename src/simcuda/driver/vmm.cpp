@@ -12,7 +12,7 @@ bool is_page_multiple(uint64_t value) { return value % model::kDevicePage == 0; 
 
 void drop_if_unused(DriverState& state, std::map<uint64_t, Physical>::iterator physical) {
   if (physical->second.references != 0 || physical->second.mappings != 0) return;
-  physical->second.device->book.refund(physical->second.bytes);
+  if (!physical->second.imported) physical->second.device->book.refund(physical->second.bytes);
   state.physical.erase(physical);
 }
 
@@ -158,12 +158,14 @@ CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t bytes) {
 
 CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access,
                                 size_t count) {
-  return with_state([&](DriverState& state) {
+  const CUresult result = with_state([&](DriverState& state) {
     if (access == nullptr || count == 0 || !is_live_device_range(state, address, bytes)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;
   });
+  write_books("cuMemSetAccess", address, bytes, result);
+  return result;
 }
 
 CUresult CUDAAPI cuMemGetAccess(unsigned long long* flags, const CUmemLocation*,
@@ -197,7 +199,7 @@ CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* pro
 }
 
 CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
-  return with_state([&](DriverState& state) {
+  const CUresult result = with_state([&](DriverState& state) {
     auto mapping = state.mappings.upper_bound(reinterpret_cast<uint64_t>(address));
     if (handle == nullptr || mapping == state.mappings.begin()) return CUDA_ERROR_INVALID_VALUE;
     --mapping;
@@ -210,6 +212,8 @@ CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handl
     *handle = physical->first;
     return CUDA_SUCCESS;
   });
+  write_books("cuMemRetainAllocationHandle", result == CUDA_SUCCESS ? *handle : 0, 0, result);
+  return result;
 }
 
 }  // extern "C"

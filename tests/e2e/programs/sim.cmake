@@ -1,7 +1,7 @@
 # Programs against the simulated runtime -> <build>/tests/sim/<name>_<major>, linked as a CUDA program
 # is: by name against libcudart.so.<major>, found at run time in the stand-ins' directory.
 foreach(major IN LISTS FRAGSCOPE_CUDA_MAJORS)
-  foreach(program memory streams pools devices tenant)
+  foreach(program memory streams pools devices runtime_calls tenant)
     add_executable(sim_${program}_${major} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/programs/sim_${program}.cpp)
     target_link_libraries(sim_${program}_${major} PRIVATE
       fragscope_options cuda_headers_${major} sim_cudart_${major} Threads::Threads)
@@ -9,5 +9,20 @@ foreach(major IN LISTS FRAGSCOPE_CUDA_MAJORS)
     set_target_properties(sim_${program}_${major} PROPERTIES
       RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/sim BUILD_RPATH ${FRAGSCOPE_SIM_DIR})
     add_dependencies(sim_${program}_${major} sim_cuda)
+  endforeach()
+endforeach()
+
+# The same for the driver alone: sim_every_call_<major> and, with the other default stream, …_ptds.
+foreach(major IN LISTS FRAGSCOPE_CUDA_MAJORS)
+  foreach(flavour "" _ptds)
+    set(name sim_every_call_${major}${flavour})
+    add_executable(${name} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/programs/sim_every_call.cpp)
+    target_link_libraries(${name} PRIVATE fragscope_options cuda_headers_${major} sim_cuda)
+    target_compile_options(${name} PRIVATE -Wno-deprecated-declarations)
+    if(flavour)
+      target_compile_definitions(${name} PRIVATE CUDA_API_PER_THREAD_DEFAULT_STREAM)
+    endif()
+    set_target_properties(${name} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/sim BUILD_RPATH ${FRAGSCOPE_SIM_DIR})
   endforeach()
 endforeach()

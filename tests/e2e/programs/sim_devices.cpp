@@ -100,11 +100,9 @@ void look_ups_honour_version_and_flags() {
 }
 
 void what_is_missing_says_so() {
-  cudaMipmappedArray_t array = reinterpret_cast<cudaMipmappedArray_t>(0x1234);
-  cudaChannelFormatDesc format{};
-  CHECK_CODE(cudaMallocMipmappedArray(&array, &format, cudaExtent{8, 8, 8}, 1, 0),
-             cudaErrorNotSupported);
-  CHECK(array == nullptr);  // outputs are zeroed
+  cudaTextureObject_t texture = 0x1234;
+  CHECK_CODE(cudaCreateTextureObject(&texture, nullptr, nullptr, nullptr), cudaErrorNotSupported);
+  CHECK(texture == 0);  // outputs are zeroed
   CHECK(std::strcmp(cudaGetErrorName(cudaGetLastError()), "cudaErrorNotSupported") == 0);
   CHECK(std::strcmp(cudaGetErrorString(cudaErrorMemoryAllocation), "out of memory") == 0);
   CHECK(std::strcmp(cudaGetErrorName(static_cast<cudaError_t>(777)), "unrecognized error code") ==

@@ -1,0 +1,246 @@
+// Makes every driver call that makes, maps, resizes or ends memory at least once, linked against
+// the driver by name. Built twice: with the legacy and with the per-thread default stream.
+#include <cuda.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+int g_failures = 0;
+
+#define EXPECT(call, expected)                                                     \
+  do {                                                                             \
+    const int got = call;                                                          \
+    if (got != static_cast<int>(expected)) {                                       \
+      std::fprintf(stderr, "%s:%d: %s gave %d\n", __FILE__, __LINE__, #call, got); \
+      ++g_failures;                                                                \
+    }                                                                              \
+  } while (false)
+#define OK(call) EXPECT(call, CUDA_SUCCESS)
+
+constexpr size_t kPage = 2 << 20;
+
+void plain_memory() {
+  CUdeviceptr a = 0, b = 0;
+  size_t pitch = 0, free_bytes = 0, total = 0;
+  OK(cuMemAlloc(&a, 1000));
+  EXPECT(cuMemAlloc(&b, 1ull << 50), CUDA_ERROR_OUT_OF_MEMORY);
+  OK(cuMemFree(a));
+  EXPECT(cuMemFree(a), CUDA_ERROR_INVALID_VALUE);
+  OK(cuMemAllocPitch(&a, &pitch, 100, 10, 4));
+  OK(cuMemFree(a));
+  OK(cuMemAllocManaged(&a, 5000, CU_MEM_ATTACH_GLOBAL));
+  OK(cuMemFree(a));
+  OK(cuMemGetInfo(&free_bytes, &total));
+  OK(cuMemGetInfo(nullptr, &total));
+}
+
+void host_memory() {
+  void* p = nullptr;
+  OK(cuMemAllocHost(&p, 4096));
+  OK(cuMemFreeHost(p));
+  OK(cuMemHostAlloc(&p, 8192, CU_MEMHOSTALLOC_PORTABLE));
+  OK(cuMemFreeHost(p));
+  static char own[8192];
+  OK(cuMemHostRegister(own, sizeof own, 0));
+  EXPECT(cuMemHostRegister(own, sizeof own, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  OK(cuMemHostUnregister(own));
+}
+
+void pools() {
+  CUmemoryPool pool = nullptr, imported = nullptr;
+  CUmemPoolProps about{};
+  about.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  about.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  about.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  OK(cuMemPoolCreate(&pool, &about));
+  cuuint64_t threshold = 1 << 20;
+  OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+  CUdeviceptr a = 0, b = 0, c = 0;
+  OK(cuMemAllocAsync(&a, 3000, nullptr));
+  OK(cuMemAllocFromPoolAsync(&b, 7000, pool, nullptr));
+  OK(cuMemFreeAsync(a, nullptr));
+  CUmemPoolPtrExportData shared{};
+  int fd = -1;
+  OK(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  OK(cuMemPoolExportPointer(&shared, b));
+  OK(cuMemPoolImportFromShareableHandle(&imported, reinterpret_cast<void*>(intptr_t{fd}),
+                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  OK(cuMemPoolImportPointer(&c, imported, &shared));
+  OK(cuMemFree(c));
+  close(fd);
+  OK(cuMemPoolTrimTo(pool, 0));
+  OK(cuMemFree(b));             // a stream-ordered allocation may be freed by cuMemFree
+  OK(cuMemAlloc(&a, 1 << 20));  // and the other way round
+  OK(cuMemFreeAsync(a, nullptr));
+  OK(cuMemAllocFromPoolAsync(&b, 9000, pool, nullptr));
+  OK(cuMemPoolDestroy(pool));  // with a live block
+  OK(cuMemPoolDestroy(imported));
+}
+
+void arrays() {
+  CUarray array = nullptr;
+  CUmipmappedArray mipmap = nullptr;
+  const CUDA_ARRAY_DESCRIPTOR flat{64, 32, CU_AD_FORMAT_FLOAT, 4};
+  OK(cuArrayCreate(&array, &flat));
+  OK(cuArrayDestroy(array));
+  const CUDA_ARRAY3D_DESCRIPTOR deep{32, 16, 8, CU_AD_FORMAT_HALF, 2, 0};
+  OK(cuArray3DCreate(&array, &deep));
+  OK(cuArrayDestroy(array));
+  OK(cuMipmappedArrayCreate(&mipmap, &deep, 3));
+  OK(cuMipmappedArrayDestroy(mipmap));
+  const CUDA_ARRAY3D_DESCRIPTOR sparse{32, 16, 0, CU_AD_FORMAT_HALF, 2, CUDA_ARRAY3D_SPARSE};
+  EXPECT(cuArray3DCreate(&array, &sparse), CUDA_ERROR_NOT_SUPPORTED);
+}
+
+CUmemAllocationProp on_device(CUmemAllocationHandleType type) {
+  CUmemAllocationProp about{};
+  about.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  about.requestedHandleTypes = type;
+  about.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  return about;
+}
+
+void virtual_memory() {
+  CUmemGenericAllocationHandle handle = 0, again = 0, imported = 0;
+  const auto fabric = on_device(CU_MEM_HANDLE_TYPE_FABRIC);
+  const auto shareable = on_device(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  EXPECT(cuMemCreate(&handle, 2 * kPage, &fabric, 0), CUDA_ERROR_NOT_SUPPORTED);  // a probe
+  OK(cuMemCreate(&handle, 2 * kPage, &shareable, 0));
+  CUdeviceptr range = 0, other = 0;
+  OK(cuMemAddressReserve(&range, 8 * kPage, 0, 0, 0));
+  OK(cuMemMap(range, 2 * kPage, 0, handle, 0));
+  EXPECT(cuMemMap(range, 2 * kPage, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+  OK(cuMemMap(range + 2 * kPage, 2 * kPage, 0, handle, 0));  // twice
+  CUmemAccessDesc access{};
+  access.location = shareable.location;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  OK(cuMemSetAccess(range, 4 * kPage, &access, 1));
+  OK(cuMemRelease(handle));  // before the unmap
+  OK(cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(range)));
+  int fd = -1;
+  OK(cuMemExportToShareableHandle(&fd, again, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  OK(cuMemImportFromShareableHandle(&imported, reinterpret_cast<void*>(intptr_t{fd}),
+                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  close(fd);
+  OK(cuMemRelease(imported));
+  OK(cuMemUnmap(range, 2 * kPage));  // a part
+  OK(cuMemRelease(again));
+  OK(cuMemUnmap(range + 2 * kPage, 2 * kPage));
+  OK(cuMemAddressFree(range, 8 * kPage));
+  EXPECT(cuMulticastCreate(&handle, nullptr), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT(cuMemAddressReserve(&other, 5, 0, 0, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
+void other_memory() {
+  CUexternalMemory memory = nullptr;
+  CUDA_EXTERNAL_MEMORY_HANDLE_DESC about{};
+  about.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
+  about.handle.fd = 0;
+  about.size = 4 * kPage;
+  OK(cuImportExternalMemory(&memory, &about));
+  CUDA_EXTERNAL_MEMORY_BUFFER_DESC buffer{};
+  buffer.size = kPage;
+  CUdeviceptr mapped = 0;
+  OK(cuExternalMemoryGetMappedBuffer(&mapped, memory, &buffer));
+  OK(cuMemFree(mapped));
+  OK(cuDestroyExternalMemory(memory));
+  CUdeviceptr own = 0, opened = 0;
+  CUipcMemHandle handle{};
+  OK(cuMemAlloc(&own, kPage));
+  OK(cuIpcGetMemHandle(&handle, own));
+  EXPECT(cuIpcOpenMemHandle(&opened, handle, 1), CUDA_ERROR_INVALID_CONTEXT);  // not in one process
+  EXPECT(cuIpcCloseMemHandle(own), CUDA_ERROR_INVALID_VALUE);
+  OK(cuMemFree(own));
+}
+
+void graphs() {
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr, second = nullptr;
+  CUgraphNode node = nullptr, end = nullptr, generic = nullptr;
+  CUDA_MEM_ALLOC_NODE_PARAMS about{};
+  about.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  about.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  about.bytesize = 10000;
+  OK(cuGraphCreate(&graph, 0));
+  OK(cuGraphAddMemAllocNode(&node, graph, nullptr, 0, &about));
+  CUgraphNodeParams parameters{};
+  parameters.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  std::memcpy(&parameters.alloc, &about, sizeof about);
+#if CUDA_VERSION >= 13000
+  OK(cuGraphAddNode(&generic, graph, nullptr, nullptr, 0, &parameters));
+#else
+  OK(cuGraphAddNode(&generic, graph, nullptr, 0, &parameters));
+#endif
+  OK(cuGraphAddMemFreeNode(&end, graph, &node, 1, about.dptr));
+  OK(cuGraphInstantiate(&exec, graph, 0));
+  EXPECT(cuGraphInstantiate(&second, graph, 0), CUDA_ERROR_NOT_SUPPORTED);  // one at a time
+  OK(cuGraphLaunch(exec, nullptr));
+  OK(cuGraphLaunch(exec, nullptr));
+  OK(cuMemFree(parameters.alloc.dptr));
+  OK(cuGraphExecDestroy(exec));
+  CUDA_GRAPH_INSTANTIATE_PARAMS how{};
+  OK(cuGraphInstantiateWithParams(&exec, graph, &how));
+  OK(cuGraphExecDestroy(exec));
+  OK(cuGraphDestroy(graph));
+  OK(cuDeviceGraphMemTrim(0));
+}
+
+void captured(CUstreamCaptureMode mode) {
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  CUdeviceptr inside = 0, plain = 0;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamBeginCapture(stream, mode));
+  OK(cuMemAllocAsync(&inside, 20000, stream));
+  OK(cuMemFreeAsync(inside, stream));
+  if (mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
+    OK(cuMemAlloc(&plain, 1000));
+    OK(cuMemFree(plain));
+  }
+  OK(cuStreamEndCapture(stream, &graph));
+  OK(cuGraphInstantiate(&exec, graph, 0));
+  OK(cuGraphLaunch(exec, stream));
+  OK(cuGraphExecDestroy(exec));
+  OK(cuGraphDestroy(graph));
+  OK(cuStreamDestroy(stream));
+}
+
+}  // namespace
+
+int main() {
+  CUdevice device = 0;
+  CUcontext primary = nullptr, own = nullptr;
+  CUdeviceptr left = 0;
+  OK(cuInit(0));
+  OK(cuDeviceGet(&device, 0));
+  OK(cuDevicePrimaryCtxRetain(&primary, device));
+  OK(cuCtxSetCurrent(primary));
+  plain_memory();
+  host_memory();
+  pools();
+  arrays();
+  virtual_memory();
+  other_memory();
+  graphs();
+  captured(CU_STREAM_CAPTURE_MODE_GLOBAL);
+  captured(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  captured(CU_STREAM_CAPTURE_MODE_RELAXED);
+  OK(cuMemAlloc(&left, 100 << 20));  // of the primary context
+#if CUDA_VERSION >= 13000
+  OK(cuCtxCreate(&own, nullptr, 0, device));
+#else
+  OK(cuCtxCreate(&own, 0, device));
+#endif
+  OK(cuMemAlloc(&left, 30 << 20));  // ends with its context
+  OK(cuCtxDestroy(own));
+  OK(cuDevicePrimaryCtxRetain(&primary, device));
+  OK(cuDevicePrimaryCtxRelease(device));  // not the last reference
+  OK(cuDevicePrimaryCtxReset(device));
+  return g_failures;
+}
