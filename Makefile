@@ -23,11 +23,13 @@ setup:
 build: setup
 	@tools/build.sh release
 
-demo: build
+demo: setup
+	@tools/build.sh release product
 	@tools/demo/demo.sh
 
-demo-torch: build
+demo-torch:
 	@tools/setup.sh --torch
+	@tools/build.sh release product
 	@tools/demo/demo.sh --torch
 
 test:
