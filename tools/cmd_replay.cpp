@@ -94,8 +94,10 @@ void add_replay_command(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand(
       "replay", "Rebuild the recorded allocator exactly, or under other settings");
   command->add_option("RUN", options->path, "run directory, trace, log or text trace")->required();
-  options->max_split_given = command->add_option("--max-split-size-mb", options->max_split_size_mb,
-                                                 "what if max_split_size_mb were this");
+  options->max_split_given = command
+                                 ->add_option("--max-split-size-mb", options->max_split_size_mb,
+                                              "what if max_split_size_mb were this")
+                                 ->check(CLI::NonNegativeNumber);
   options->alloc_conf_given = command->add_option(
       "--alloc-conf", options->alloc_conf, "what if the settings were these (PyTorch's grammar)");
   command->add_option("--device-memory", options->device_memory,

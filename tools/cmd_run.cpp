@@ -242,8 +242,10 @@ void add_options(CLI::App& command, RunOptions& options) {
                   "Run directory to create (./fragscope-<program>-<pid>.fsr)")
       ->check(not_empty);
   command.add_flag("-q,--quiet", options.quiet, "No words of fragscope's own on stderr");
-  command.add_option("--max-split-size-mb", options.max_split_size_mb,
-                     "Enforce this split limit (MiB)");
+  command
+      .add_option("--max-split-size-mb", options.max_split_size_mb,
+                  "Enforce this split limit (MiB)")
+      ->check(CLI::NonNegativeNumber);
   command.add_option("--alloc-conf", options.alloc_conf,
                      "Enforce these settings (PyTorch's key:value,key:value)");
   command

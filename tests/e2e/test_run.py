@@ -52,6 +52,12 @@ def test_exit_code_is_the_commands(fragscope, command, code, recording):
     (["run", "--gpu", "1GiB", "--enforce", "shim", "--alloc-conf", "expandable_segments:True",
       "--", "true"], 2),
     (["run", "--gpu", "1GiB", "--alloc-conf", "no_such_key:1", "--", "true"], 2),
+    (["run", "--gpu", "1GiB", "--max-split-size-mb", "-1", "--", "true"], 2),
+    (["run", "--gpu", "1GiB", "--depth", "-1", "--", "true"], 2),
+    (["run", "--gpu", "", "--", "true"], 2),
+    (["run", "--gpu", "1GiB", "-o", "", "--", "true"], 2),
+    (["replay", "--max-split-size-mb", "-1", "no-such-run"], 2),
+    (["report", "--pid", "-1", "no-such-run"], 2),
     (["no-such-command"], 2),
     (["events"], 2),
 ])
