@@ -1,4 +1,5 @@
-// fragscope explain [FILE|-]: an error message, or a log that contains one, put into words.
+// fragscope explain [FILE|-]: an error message, a log that contains one, or a recorded run, put
+// into words.
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include "diagnose/oom_message.h"
 #include "diagnose/verdict.h"
 #include "tools/command.h"
+#include "tools/explain_run.h"
 
 namespace fragscope::tools {
 namespace {
@@ -66,6 +68,9 @@ int print(const std::string& text) {
 }
 
 int explain_text(const ExplainOptions& options) {
+  if (options.file != "-" && is_recorded_run(options.file)) {
+    return explain_run(options.file, options.json);
+  }
   diagnose::MessageScanner scanner;
   const Status read = read_text(options.file, scanner);
   if (!read) return fail(read.error(), kExitInput);
@@ -87,10 +92,11 @@ int explain_text(const ExplainOptions& options) {
 
 void add_explain_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<ExplainOptions>();
-  CLI::App* command =
-      app.add_subcommand("explain", "Say what an out-of-memory message means and what to do");
-  command->add_option("FILE", options->file,
-                      "Error message, or a log that contains one; - is standard input");
+  CLI::App* command = app.add_subcommand(
+      "explain", "Say why memory ran out and what to do: of a message, a log or a run");
+  command->add_option(
+      "FILE", options->file,
+      "Error message, a log that contains one, or a recorded run; - is standard input");
   command->add_option("--context", options->context,
                       "What else is known: settings, other programs on the card, what was tried");
   command->add_flag("--json", options->json, "Print the explanation as JSON");

@@ -88,8 +88,9 @@ std::string fields(const MessageScan& scan) {
   out.number("memlock_kb", facts.memlock_kib);
   out.text("source", scan.message ? family_name(facts.family) : "");
   out.text("backend", backend(facts.family));
-  out.text("wording", wording_of(facts).letter);
-  out.text("torch_versions", wording_of(facts).torch_versions);
+  const Wording wording = scan.messages > 0 ? wording_of(facts) : Wording{};
+  out.text("wording", wording.letter);
+  out.text("torch_versions", wording.torch_versions);
   out.raw("messages", std::to_string(scan.messages));
   out.raw("intervals", intervals(facts));
   return out.str();

@@ -1,0 +1,356 @@
+#include "diagnose/trace_verdict.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/bytes.h"
+#include "diagnose/remedies.h"
+#include "model/rounding.h"
+
+namespace fragscope::diagnose {
+namespace {
+
+using metrics::BlockState;
+using metrics::LayoutBlock;
+using metrics::LayoutSegment;
+using metrics::Scene;
+using metrics::SceneKind;
+using metrics::Survivors;
+
+constexpr size_t kGaps = 5;
+constexpr size_t kPins = 8;
+// A leak leaves blocks in most windows, evenly, while the level falls again and again.
+constexpr uint64_t kLeakWindows = 6;
+constexpr uint64_t kLeakEvenness = 3;  // the fullest window holds at most this times the mean
+constexpr uint32_t kLeakDescents = 3;
+constexpr uint64_t kLeakShare = 20;  // at least 1/20 of the live bytes
+
+struct Request {
+  uint64_t rounded = 0;  // s
+  uint64_t segment = 0;  // a
+  RequestKind kind;
+};
+
+model::AllocatorConfig config_of(const replay::ProcessFacts& facts) {
+  const auto match = model::find_version_profile(facts.property("torch_version").value_or(""));
+  const auto config =
+      model::parse_config(facts.property("alloc_conf").value_or(""), *match.profile);
+  return config.ok() ? config.value() : model::AllocatorConfig{};
+}
+
+Request request_of(const Scene& scene, const model::AllocatorConfig& config) {
+  Request request;
+  request.rounded = scene.requested.value_or(0);
+  request.segment = scene.by_segment || request.rounded == 0
+                        ? request.rounded
+                        : model::segment_bytes(request.rounded, config);
+  request.kind.small = request.rounded <= model::kSmallSize ||
+                       (scene.by_segment && request.rounded == model::kSmallBuffer);
+  request.kind.stream = scene.stream;
+  return request;
+}
+
+// A free piece that the allocator's own rules would have given to the request.
+bool fitting_piece_exists(const Scene& scene, const Request& request,
+                          const model::AllocatorConfig& config) {
+  const bool limited = config.max_split_size != model::kUnlimitedSplit;
+  for (const LayoutSegment& segment : scene.layout) {
+    if (segment.expandable || is_small_pool(segment) != request.kind.small) continue;
+    if (request.kind.stream && segment.stream != *request.kind.stream) continue;
+    for (const LayoutBlock& block : segment.blocks) {
+      if (block.state != BlockState::inactive || block.size < request.rounded) continue;
+      if (!limited || block.size < config.max_split_size) return true;
+    }
+  }
+  return false;
+}
+
+std::vector<LeakSuspect> leaks_of(const Scene& scene, uint64_t live) {
+  std::vector<LeakSuspect> suspects;
+  if (scene.descents < kLeakDescents) return suspects;
+  for (const Survivors& survivors : scene.survivors) {
+    uint64_t fullest = 0;
+    uint64_t windows = 0;
+    for (const uint64_t bytes : survivors.window_bytes) {
+      fullest = std::max(fullest, bytes);
+      windows += bytes > 0 ? 1 : 0;
+    }
+    const bool even = fullest * Survivors::kWindows <= kLeakEvenness * survivors.bytes;
+    if (windows < kLeakWindows || !even || survivors.bytes < live / kLeakShare) continue;
+    suspects.push_back({survivors.stack, survivors.bytes, survivors.blocks, windows});
+  }
+  return suspects;
+}
+
+std::vector<PinGain> pins_of(const Scene& scene) {
+  std::vector<PinGain> pins;
+  for (const LayoutSegment& segment : scene.layout) {
+    const auto& blocks = segment.blocks;
+    const auto lives = [](const LayoutBlock& block) { return block.state != BlockState::inactive; };
+    const bool alone = std::count_if(blocks.begin(), blocks.end(), lives) == 1;
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      if (!lives(blocks[i])) continue;
+      PinGain gain{blocks[i], blocks[i].size, alone ? segment.size : 0};
+      if (i > 0 && !lives(blocks[i - 1])) gain.gap += blocks[i - 1].size;
+      if (i + 1 < blocks.size() && !lives(blocks[i + 1])) gain.gap += blocks[i + 1].size;
+      if (gain.gap > gain.block.size) pins.push_back(gain);
+    }
+  }
+  // What comes back beyond the block itself.
+  std::stable_sort(pins.begin(), pins.end(), [](const PinGain& left, const PinGain& right) {
+    return left.gap - left.block.size > right.gap - right.block.size;
+  });
+  if (pins.size() > kPins) pins.resize(kPins);
+  return pins;
+}
+
+void set(OomFacts& facts, Field field, const std::optional<uint64_t>& bytes) {
+  if (bytes) facts.figures[static_cast<size_t>(field)] = Quantity::exact(*bytes);
+}
+
+MessageScan figures_of(const Scene& scene, const Request& request, const MemorySplit& split) {
+  OomFacts facts;
+  facts.family = scene.kind == SceneKind::pinned_refused ? Family::kHostPinned : Family::kNative;
+  if (scene.kind != SceneKind::peak) set(facts, Field::kTried, request.segment);
+  if (scene.kind != SceneKind::pinned_refused) {
+    set(facts, Field::kTotal, split.total);
+    set(facts, Field::kFree, split.device_free);
+    if (!scene.layout.empty()) {
+      set(facts, Field::kAllocated, split.live);
+      set(facts, Field::kReserved, split.reserved());
+      set(facts, Field::kUnallocated, split.reserved() - split.live);
+    }
+    if (scene.device >= 0) facts.device_index = static_cast<uint64_t>(scene.device);
+  }
+  MessageScan scan;
+  scan.message = facts;
+  return scan;
+}
+
+Derived derived_of(const MemorySplit& split) {
+  const auto plain = [](uint64_t bytes) { return static_cast<int64_t>(bytes); };
+  Derived derived;
+  derived.reserved = plain(split.reserved());
+  derived.idle_reserved = plain(split.reserved() - split.live);
+  if (split.device_free) {
+    derived.obtainable = plain(*split.device_free + split.reserved() - split.live);
+  }
+  if (split.total && split.device_free) {
+    derived.outside_pytorch =
+        plain(*split.total) - plain(*split.device_free) - plain(split.reserved());
+  }
+  if (split.elsewhere) derived.other_processes = plain(*split.elsewhere);
+  return derived;
+}
+
+const char* largest_kind(const MemorySplit& split) {
+  const std::array<std::pair<uint64_t, const char*>, 5> kinds = {{
+      {split.split_rests, "pieces between live blocks that are each too small"},
+      {split.other_stream, "pieces that belong to other streams"},
+      {split.other_pool, "pieces of the other pool (small against large requests)"},
+      {split.expandable, "pieces within mapped pages of expandable segments"},
+      {split.idle, "whole idle segments"},
+  }};
+  return std::max_element(kinds.begin(), kinds.end())->second;
+}
+
+// One finding in the making.
+class Judge {
+ public:
+  Judge(const Scene& scene, const replay::ProcessFacts& facts, replay::BlockSource source)
+      : config_(config_of(facts)), request_(request_of(scene, config_)), source_(source) {
+    finding_.scene = scene;
+    finding_.split = split_memory(scene, request_.kind, facts.device(scene.device));
+    finding_.figures = figures_of(scene, request_, finding_.split);
+    finding_.explanation.derived = derived_of(finding_.split);
+    finding_.leaks = leaks_of(scene, finding_.split.live);
+    finding_.gaps = metrics::largest_gaps(scene.layout, kGaps);
+    finding_.pins = pins_of(scene);
+  }
+
+  TraceFinding run() {
+    switch (finding_.scene.kind) {
+      case SceneKind::peak:
+        peak();
+        return std::move(finding_);
+      case SceneKind::pinned_refused:
+        pinned();
+        break;
+      case SceneKind::oom:
+      case SceneKind::refused:
+        refused();
+        break;
+    }
+    add_alternatives();
+    finding_.explanation.actions = remedies(*finding_.figures.message, finding_.explanation);
+    return std::move(finding_);
+  }
+
+ private:
+  void decide(Verdict verdict, Cause cause, Confidence confidence) {
+    finding_.explanation.verdict = verdict;
+    finding_.explanation.confidence = confidence;
+    finding_.cause = cause;
+  }
+  void why(std::string sentence) { finding_.explanation.why.push_back(std::move(sentence)); }
+  static std::string text(uint64_t bytes) { return format_size(bytes); }
+
+  void peak() {
+    decide(Verdict::kUnknown, Cause::none, Confidence::kHigh);
+    const MemorySplit& split = finding_.split;
+    why("Nothing was refused here: this is where most was in use. Of " + text(split.reserved()) +
+        " in segments " + text(split.live) + " were live.");
+  }
+
+  void pinned() {
+    decide(Verdict::kHostPinned, Cause::pinned, Confidence::kHigh);
+    why("CUDA refused " + text(request_.rounded) +
+        " of page-locked host memory; this process held " + text(finding_.scene.pinned_bytes) +
+        " of it. That is host memory, not the device's.");
+  }
+
+  void refused() {
+    const MemorySplit& split = finding_.split;
+    if (!finding_.scene.requested) {
+      decide(Verdict::kUnknown, Cause::unknown, Confidence::kLow);
+      why("The recording does not tell how much was asked for.");
+      return;
+    }
+    if (split.device_free) free_ = *split.device_free;
+    if (!split.device_free && !assume_free()) {
+      decide(Verdict::kUnknown, Cause::unknown, Confidence::kLow);
+      why("The recording tells neither what the device had left nor its size.");
+      return;
+    }
+    const uint64_t obtainable = split.reserved() + free_;
+    const uint64_t active = split.live + split.pending;
+    why(text(request_.rounded) + " were asked for, which needs a segment of " +
+        text(request_.segment) + "; the device had " + text(free_) + " left.");
+    if (active + request_.rounded > obtainable) {
+      does_not_fit(active + request_.rounded - obtainable);
+    } else if (free_ >= request_.segment) {
+      limited();
+    } else if (fitting_piece_exists(finding_.scene, request_, config_)) {
+      decide(Verdict::kFragmentation, Cause::missed_retry, Confidence::kHigh);
+      why("A free piece that is large enough lies in a segment of the right stream and pool: it "
+          "came "
+          "free when the allocator synchronised, and the allocator does not look again. The same "
+          "request would succeed if it were repeated.");
+    } else if (leaked() >= split.stranded()) {
+      // However well it were packed, a few steps later it would be full.
+      decide(Verdict::kLeakSuspected, Cause::leak, Confidence::kMedium);
+      finding_.explanation.alternatives.push_back(Verdict::kFragmentation);
+      say_leaked();
+    } else {
+      decide(Verdict::kFragmentation, Cause::stranded, confidence());
+      why("Live blocks and the request need " + text(active + request_.rounded) +
+          ", the allocator held or could get " + text(obtainable) + ": " + text(split.stranded()) +
+          " of its segments are free but stranded, most of it in " + largest_kind(split) + ".");
+    }
+  }
+
+  // Without the device's own word: what is left of its size when all that is known is taken off.
+  bool assume_free() {
+    const MemorySplit& split = finding_.split;
+    if (!split.total || !finding_.scene.driver_bytes) return false;
+    const uint64_t used = *finding_.scene.driver_bytes + split.context.value_or(0);
+    free_ = *split.total - std::min(*split.total, used);
+    free_known_ = false;
+    return true;
+  }
+
+  void does_not_fit(uint64_t missing) {
+    const MemorySplit& split = finding_.split;
+    const uint64_t outside = split.outside.value_or(0);
+    const uint64_t elsewhere = split.elsewhere.value_or(0);
+    why("Live blocks and the request need " + text(missing) +
+        " more than the allocator held or could get.");
+    const bool plain_calls = finding_.scene.layout.empty();
+    if (leaked() >= missing) {
+      decide(Verdict::kLeakSuspected, Cause::leak, Confidence::kMedium);
+      say_leaked();
+    } else if (elsewhere >= missing && elsewhere >= outside) {
+      decide(Verdict::kOtherProcess, Cause::other_process, confidence());
+      why(text(elsewhere) + " of the device are held by other processes (or by the driver).");
+    } else if (!plain_calls && outside >= missing) {
+      decide(Verdict::kNonPytorchMemory, Cause::outside_pytorch, confidence());
+      why(text(outside) + " are held by this process's own calls to CUDA, outside the allocator.");
+    } else {
+      decide(Verdict::kTrueExhaustion, Cause::capacity, confidence());
+      why("No other holder has that much: this card is too small for it.");
+    }
+  }
+
+  uint64_t leaked() const {
+    uint64_t bytes = 0;
+    for (const LeakSuspect& suspect : finding_.leaks) bytes += suspect.bytes;
+    return bytes;
+  }
+  void say_leaked() {
+    why(text(leaked()) +
+        " of the live blocks come from places that left blocks behind evenly all along the run, "
+        "while memory fell " +
+        std::to_string(finding_.scene.descents) + " times: they look kept by mistake.");
+  }
+
+  void limited() {
+    const MemorySplit& split = finding_.split;
+    if (!free_known_) {
+      decide(Verdict::kOtherProcess, Cause::other_process, Confidence::kLow);
+      why("The recording does not tell what the device had left. By its size and this process's "
+          "own "
+          "calls it should have been enough: another process may hold the rest.");
+      return;
+    }
+    if (split.stranded() >= request_.rounded) {
+      decide(Verdict::kFragmentation, Cause::stranded, Confidence::kMedium);
+      finding_.explanation.alternatives.push_back(Verdict::kMemoryFractionCap);
+      why("The device had room: a limit on the process refused. Below it " +
+          text(split.stranded()) + " were free in segments, most of it in " + largest_kind(split) +
+          ".");
+      return;
+    }
+    decide(Verdict::kMemoryFractionCap, Cause::fraction, Confidence::kHigh);
+    why("The device had room for the segment: a limit on the process (memory fraction) refused.");
+  }
+
+  void add_alternatives() {
+    Explanation& explanation = finding_.explanation;
+    const auto add = [&](Verdict verdict) {
+      if (explanation.verdict == verdict) return;
+      auto& all = explanation.alternatives;
+      if (std::find(all.begin(), all.end(), verdict) == all.end()) all.push_back(verdict);
+    };
+    if (finding_.cause == Cause::unknown || finding_.cause == Cause::pinned) return;
+    if (!finding_.leaks.empty()) add(Verdict::kLeakSuspected);
+    if (!free_known_) add(Verdict::kOtherProcess);
+  }
+
+  Confidence confidence() const {
+    if (!free_known_ || source_ == replay::BlockSource::none) return Confidence::kMedium;
+    return Confidence::kHigh;
+  }
+
+  model::AllocatorConfig config_;
+  Request request_;
+  replay::BlockSource source_;
+  TraceFinding finding_;
+  uint64_t free_ = 0;
+  bool free_known_ = true;
+};
+
+}  // namespace
+
+std::string_view cause_name(Cause cause) {
+  constexpr std::array<std::string_view, 10> kNames = {
+      "none",          "capacity", "fraction", "missed_retry", "stranded", "outside_pytorch",
+      "other_process", "pinned",   "leak",     "unknown"};
+  return kNames[static_cast<size_t>(cause)];
+}
+
+TraceFinding judge(const Scene& scene, const replay::ProcessFacts& facts,
+                   replay::BlockSource source) {
+  return Judge(scene, facts, source).run();
+}
+
+}  // namespace fragscope::diagnose

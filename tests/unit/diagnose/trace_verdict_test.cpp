@@ -1,0 +1,277 @@
+// Each scenario plants one cause in a recorded run; the verdict must find it, and the bytes by
+// holder must add up to the device.
+#include "diagnose/trace_verdict.h"
+
+#include "tests/support/catch.h"
+#include "tests/support/recorded_model.h"
+
+using namespace fragscope;
+using namespace fragscope::diagnose;
+using metrics::SceneKind;
+using test::RecordAs;
+using test::RecordedModel;
+using test::RecordSettings;
+
+namespace {
+
+constexpr uint64_t kLeakStack = 77;
+
+RecordSettings card(uint64_t mib) {
+  RecordSettings settings;
+  settings.capacity = mib * kMiB;
+  return settings;
+}
+
+std::vector<TraceFinding> findings_of(std::vector<Event>& events, uint64_t total_mib) {
+  replay::ProcessFacts facts;
+  facts.pid = 100;
+  facts.properties["device.0.total_bytes"] = std::to_string(total_mib * kMiB);
+  facts.properties["torch_version"] = "2.15";
+  replay::VectorStream stream(events);
+  const auto measured = metrics::measure_process(stream, facts);
+  std::vector<TraceFinding> findings;
+  for (const metrics::Scene& scene : metrics::scenes_of(stream, measured, 4)) {
+    findings.push_back(judge(scene, facts, measured.source));
+  }
+  return findings;
+}
+
+void check_sum(const MemorySplit& split) {
+  if (!split.total || !split.elsewhere) return;
+  CHECK(*split.total == split.reserved() + *split.outside + *split.device_free +
+                            split.context.value_or(0) + *split.elsewhere);
+}
+
+// The last refusal.
+TraceFinding refusal(std::vector<Event>& events, uint64_t total_mib) {
+  TraceFinding last;
+  size_t refusals = 0;
+  for (const TraceFinding& finding : findings_of(events, total_mib)) {
+    check_sum(finding.split);
+    if (finding.scene.kind == SceneKind::peak) continue;
+    last = finding;
+    ++refusals;
+  }
+  REQUIRE(refusals > 0);
+  return last;
+}
+
+// One block of `kept` MiB and a free rest in a segment of `size` MiB.
+uint64_t split_segment(RecordedModel& recorded, uint64_t size, uint64_t kept, uint64_t stream = 0) {
+  recorded.free(recorded.alloc(size * kMiB, stream));
+  return recorded.alloc(kept * kMiB, stream);
+}
+
+}  // namespace
+
+TEST_CASE("trace verdict: live data that does not fit is capacity") {
+  RecordedModel recorded(card(1000));
+  recorded.alloc(400 * kMiB);
+  recorded.alloc(400 * kMiB);
+  CHECK(recorded.alloc(400 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 1000);
+  CHECK(finding.explanation.verdict == Verdict::kTrueExhaustion);
+  CHECK(finding.cause == Cause::capacity);
+  CHECK(finding.split.live == 800 * kMiB);
+  CHECK(finding.split.device_free == 200 * kMiB);
+  CHECK(finding.split.elsewhere == 0u);
+}
+
+TEST_CASE("trace verdict: pieces between live blocks are stranded, and what pins them is named") {
+  RecordedModel recorded(card(1300));
+  split_segment(recorded, 530, 2);
+  CHECK(recorded.alloc(800 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 1300);
+  CHECK(finding.explanation.verdict == Verdict::kFragmentation);
+  CHECK(finding.cause == Cause::stranded);
+  CHECK(finding.explanation.confidence == Confidence::kHigh);
+  CHECK(finding.split.split_rests == 528 * kMiB);
+  REQUIRE(finding.pins.size() == 1);
+  CHECK(finding.pins[0].gap == 530 * kMiB);
+  CHECK(finding.pins[0].releasable == 530 * kMiB);
+}
+
+TEST_CASE("trace verdict: pieces of another stream are told apart") {
+  RecordedModel recorded(card(330));
+  split_segment(recorded, 200, 20, 7);
+  CHECK(recorded.alloc(150 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 330);
+  CHECK(finding.cause == Cause::stranded);
+  CHECK(finding.split.other_stream == 180 * kMiB);
+  CHECK(finding.split.split_rests == 0);
+}
+
+TEST_CASE("trace verdict: pieces of the other pool are told apart") {
+  RecordedModel recorded(card(300));
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 200; ++i) blocks.push_back(recorded.alloc(kMiB));
+  for (size_t i = 0; i < blocks.size(); i += 2) recorded.free(blocks[i]);
+  CHECK(recorded.alloc(150 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 300);
+  CHECK(finding.cause == Cause::stranded);
+  CHECK(finding.split.other_pool == 100 * kMiB);
+}
+
+TEST_CASE("trace verdict: a piece that came free too late is a missed retry") {
+  RecordedModel recorded(card(200));
+  split_segment(recorded, 200, 20);
+  const uint64_t late = recorded.alloc(180 * kMiB);
+  REQUIRE(late != 0);
+  recorded.allocator().record_stream(late, 9);
+  recorded.allocator().work(9);
+  recorded.free(late);
+  CHECK(recorded.alloc(150 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 200);
+  CHECK(finding.explanation.verdict == Verdict::kFragmentation);
+  CHECK(finding.cause == Cause::missed_retry);
+}
+
+TEST_CASE("trace verdict: room on the device and a refusal is a limit") {
+  RecordSettings settings = card(1000);
+  settings.conf = "per_process_memory_fraction:0.5";
+  RecordedModel recorded(settings);
+  recorded.alloc(400 * kMiB);
+  CHECK(recorded.alloc(200 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 1000);
+  CHECK(finding.explanation.verdict == Verdict::kMemoryFractionCap);
+  CHECK(finding.cause == Cause::fraction);
+}
+
+TEST_CASE("trace verdict: free pieces below a limit are fragmentation first") {
+  RecordSettings settings = card(1000);
+  settings.conf = "per_process_memory_fraction:0.5";
+  RecordedModel recorded(settings);
+  const uint64_t first = recorded.alloc(250 * kMiB);
+  const uint64_t second = recorded.alloc(250 * kMiB);
+  recorded.free(first);
+  recorded.alloc(20 * kMiB);  // leaves 230 of the first segment
+  recorded.free(second);
+  const uint64_t start = recorded.alloc(231 * kMiB);
+  recorded.alloc(15 * kMiB);
+  recorded.free(start);  // leaves 231 of the second one
+  CHECK(recorded.alloc(240 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 1000);
+  CHECK(finding.explanation.verdict == Verdict::kFragmentation);
+  CHECK(finding.explanation.alternatives == std::vector{Verdict::kMemoryFractionCap});
+}
+
+TEST_CASE("trace verdict: what this process holds outside the allocator is named") {
+  RecordedModel recorded(card(400));
+  Event& library = recorded.driver(EventKind::device_alloc);
+  library.address = 0x7f0000000000;
+  library.size = library.requested = 600 * kMiB;
+  library.result = 0;
+  recorded.alloc(300 * kMiB);
+  CHECK(recorded.alloc(200 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 1000);
+  CHECK(finding.explanation.verdict == Verdict::kNonPytorchMemory);
+  CHECK(finding.cause == Cause::outside_pytorch);
+  CHECK(finding.split.outside == 600 * kMiB);
+}
+
+TEST_CASE("trace verdict: what nobody of this process holds is another's") {
+  RecordedModel recorded(card(400));
+  recorded.alloc(300 * kMiB);
+  CHECK(recorded.alloc(200 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 1000);
+  CHECK(finding.explanation.verdict == Verdict::kOtherProcess);
+  CHECK(finding.cause == Cause::other_process);
+  CHECK(finding.split.elsewhere == 600 * kMiB);
+}
+
+TEST_CASE("trace verdict: survivors of every step are a leak, weights are not") {
+  RecordedModel recorded(card(400));
+  const auto alloc = [&](uint64_t bytes, uint32_t stack) {
+    const uint64_t address = recorded.alloc(bytes);
+    if (address != 0) recorded.events().back().stack = stack;
+    return address;
+  };
+  for (int i = 0; i < 5; ++i) alloc(10 * kMiB, 1);
+  bool refused = false;
+  for (int step = 0; step < 500 && !refused; ++step) {
+    std::vector<uint64_t> activations;
+    for (int i = 0; i < 10 && !refused; ++i) {
+      activations.push_back(alloc(11 * kMiB, 2));
+      refused = activations.back() == 0;
+    }
+    refused = refused || alloc(3 * kMiB, kLeakStack) == 0;
+    for (const uint64_t address : activations) {
+      if (address != 0) recorded.free(address);
+    }
+  }
+  REQUIRE(refused);
+  const TraceFinding finding = refusal(recorded.events(), 400);
+  CHECK(finding.explanation.verdict == Verdict::kLeakSuspected);
+  CHECK(finding.cause == Cause::leak);
+  REQUIRE(finding.leaks.size() == 1);
+  CHECK(finding.leaks[0].stack == kLeakStack);
+}
+
+TEST_CASE("trace verdict: building a model is no leak") {
+  RecordedModel recorded(card(400));
+  while (recorded.alloc(10 * kMiB) != 0) recorded.events().back().stack = 5;
+  const TraceFinding finding = refusal(recorded.events(), 400);
+  CHECK(finding.explanation.verdict == Verdict::kTrueExhaustion);
+  CHECK(finding.leaks.empty());
+}
+
+TEST_CASE("trace verdict: refused page-locked memory is the host's matter") {
+  RecordedModel recorded(card(400));
+  recorded.alloc(10 * kMiB);
+  Event& pinned = recorded.driver(EventKind::pinned_alloc);
+  pinned.size = pinned.requested = 64 * kMiB;
+  pinned.result = 2;
+  const TraceFinding finding = refusal(recorded.events(), 400);
+  CHECK(finding.explanation.verdict == Verdict::kHostPinned);
+  CHECK(finding.cause == Cause::pinned);
+}
+
+TEST_CASE("trace verdict: a program without an allocator is judged by CUDA's refusals") {
+  std::vector<Event> events;
+  const auto add = [&](uint64_t bytes, int32_t result) {
+    Event event;
+    event.kind = EventKind::device_alloc;
+    event.seq = events.size() + 1;
+    event.time_ns = event.seq;
+    event.device = 0;
+    event.size = event.requested = bytes;
+    event.result = result;
+    if (result == 0) event.address = 0x10000000 * event.seq;
+    events.push_back(event);
+  };
+  add(700 * kMiB, 0);
+  add(400 * kMiB, 2);
+  const TraceFinding finding = refusal(events, 1000);
+  CHECK(finding.explanation.verdict == Verdict::kTrueExhaustion);
+  CHECK(finding.explanation.confidence == Confidence::kMedium);
+  add(200 * kMiB, 2);  // it would have fitted
+  CHECK(refusal(events, 1000).explanation.verdict == Verdict::kOtherProcess);
+}
+
+TEST_CASE("trace verdict: block sizes alone are enough for capacity and fragmentation") {
+  RecordSettings settings = card(1300);
+  settings.source = RecordAs::report;
+  RecordedModel recorded(settings);
+  split_segment(recorded, 530, 2);
+  CHECK(recorded.alloc(800 * kMiB) == 0);
+  CHECK(refusal(recorded.events(), 1300).cause == Cause::stranded);
+}
+
+TEST_CASE("trace verdict: without a refusal there is a peak and no verdict") {
+  RecordedModel recorded(card(1000));
+  recorded.free(recorded.alloc(100 * kMiB));
+  const auto findings = findings_of(recorded.events(), 1000);
+  REQUIRE(findings.size() == 1);
+  CHECK(findings[0].cause == Cause::none);
+  CHECK(findings[0].split.live == 100 * kMiB);
+}
+
+TEST_CASE("trace verdict: of many refusals the first ones and the last are kept") {
+  RecordedModel recorded(card(100));
+  for (int i = 0; i < 20; ++i) CHECK(recorded.alloc((200 + 2 * i) * kMiB) == 0);
+  std::vector<uint64_t> asked;
+  for (const TraceFinding& finding : findings_of(recorded.events(), 100)) {
+    asked.push_back(finding.scene.requested.value_or(0) / kMiB);
+  }
+  CHECK(asked == std::vector<uint64_t>{200, 202, 204, 238});
+}
