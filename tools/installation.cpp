@@ -2,16 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 
 namespace fragscope::tools {
 namespace fs = std::filesystem;
 namespace {
 
-// In the order in which the loader shall see them: the newer runtime first.
-constexpr std::array kStandIns = {"libcudart.so.13", "libcudart.so.12",   "libcublas.so.13",
-                                  "libcublas.so.12", "libcublasLt.so.13", "libcublasLt.so.12"};
+// Stand-ins that no program finds by a path of its own: LD_LIBRARY_PATH is enough.
+bool found_without_preload(const std::string& name) {
+  return name == "libcuda.so.1" || name == "libnvidia-ml.so.1";
+}
 
 Status check_preloadable(const std::string& path) {
   if (path.find_first_of(": ") != std::string::npos) {
@@ -45,11 +47,16 @@ Status check_stand_ins(const Installation& installation) {
 
 std::vector<std::string> preloaded_stand_ins(const Installation& installation) {
   std::vector<std::string> paths;
-  for (const char* name : kStandIns) {
-    const std::string path = installation.sim_directory + "/" + name;
-    std::error_code ignored;
-    if (fs::exists(path, ignored)) paths.push_back(path);
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(installation.sim_directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("lib") && name.find(".so.") != std::string::npos &&
+        !found_without_preload(name)) {
+      paths.push_back(entry.path().string());
+    }
   }
+  // The newer runtime first: where two majors have a name, the loader takes the first.
+  std::sort(paths.begin(), paths.end(), std::greater<>());
   return paths;
 }
 

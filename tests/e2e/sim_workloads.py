@@ -158,6 +158,34 @@ def late_events():
     device_agrees()
 
 
+def layers():
+    """Layers of cuDNN; workspaces of a convolution by dnn/convolution_plan.h."""
+    picture = torch.randn(8, 16, 32, 32, device=DEVICE)
+    convolution = nn.Conv2d(16, 32, 3, padding=1).cuda()
+    for last, workspace in ((False, (8 * 16 * 1024 + 32 * 16 * 9 + 8 * 32 * 1024) * 4), (True, 0)):
+        form = torch.channels_last if last else torch.contiguous_format
+        convolution, picture = convolution.to(memory_format=form), picture.to(memory_format=form)
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        result = convolution(picture)
+        kept = torch.cuda.memory_allocated() - before
+        assert torch.cuda.max_memory_allocated() - before - kept == workspace
+        result.sum().backward()
+        del result
+    sequence = torch.randn(4, 10, 32, device=DEVICE)
+    for network in (nn.LSTM(32, 64, 2, bidirectional=True, dropout=0.1), nn.GRU(32, 64, 2),
+                    nn.LSTM(32, 64, 2, proj_size=16), nn.RNN(32, 64, bias=False)):
+        network.cuda()(sequence)[0].sum().backward()
+        packed = nn.utils.rnn.pack_padded_sequence(sequence, torch.tensor([4, 3, 2, 1, 1, 1, 1, 1, 1, 1]))
+        network.eval()(packed)
+    for layer in (nn.BatchNorm2d(16), nn.ConvTranspose2d(16, 8, 3), nn.Conv2d(16, 16, 3, groups=16)):
+        layer.cuda()(picture).sum().backward()
+    nn.Conv3d(16, 8, 3).cuda()(torch.randn(2, 16, 8, 8, 8, device=DEVICE)).sum().backward()
+    torch.backends.cudnn.benchmark = True
+    nn.Conv2d(16, 32, 3).cuda()(picture).sum().backward()
+    device_agrees()
+
+
 def gpt2():
     from transformers import GPT2Config, GPT2LMHeadModel
 

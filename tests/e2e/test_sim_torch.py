@@ -32,8 +32,8 @@ def run(build, python, workloads, conf="", **keys):
         os.environ,
         FRAGSCOPE_SIM=";".join(f"{k}={v}" for k, v in keys.items()),
         PYTORCH_CUDA_ALLOC_CONF=conf,
-        LD_PRELOAD=":".join(str(p) for n in ("cudart", "cublas", "cublasLt")
-                            for p in sorted(sim.glob(f"lib{n}.so.*"))),
+        LD_PRELOAD=":".join(str(p) for p in sorted(sim.glob("lib*.so.*"), reverse=True)
+                            if p.name not in ("libcuda.so.1", "libnvidia-ml.so.1")),
         LD_LIBRARY_PATH=str(sim),
     )
     for name in ("FRAGSCOPE_SIM_LEDGER", "CUDA_VISIBLE_DEVICES"):
@@ -44,7 +44,7 @@ def run(build, python, workloads, conf="", **keys):
 
 
 def test_training_devices_errors_and_graphs(build, python):
-    run(build, python, "devices,train,values,graph,loader")
+    run(build, python, "devices,train,values,graph,loader,layers")
 
 
 def test_out_of_memory_text(build, python):

@@ -1,0 +1,118 @@
+#include "simcuda/dnn/convolution_plan.h"
+
+#include <algorithm>
+
+namespace fragscope::simcuda {
+
+namespace {
+
+constexpr uint64_t kAlignment = 256;         // between buffers of a workspace
+constexpr uint64_t kChannelGroupBytes = 16;  // what one vector load reads
+constexpr uint64_t kTile = 128;              // rows and columns of the result per thread block
+constexpr uint64_t kShortestSum = 512;       // fewer products are not split further
+
+uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
+
+uint64_t size_at(const DnnTensor& tensor, size_t dimension) {
+  const int64_t size = dimension < tensor.sizes.size() ? tensor.sizes[dimension] : 1;
+  return size > 0 ? static_cast<uint64_t>(size) : 0;
+}
+
+bool on_tensor_cores(DnnType type, int capability) {
+  switch (type) {
+    case DnnType::kHalf:
+      return capability >= 70;
+    case DnnType::kBfloat16:
+    case DnnType::kFloat:  // as TF32
+      return capability >= 80;
+    case DnnType::kInt8:
+    case DnnType::kUint8:
+      return capability >= 75;
+    case DnnType::kFp8E4M3:
+    case DnnType::kFp8E5M2:
+      return capability >= 89;
+    default:
+      return false;
+  }
+}
+
+// Bytes of the NHWC copy that a tensor core kernel needs of an operand.
+uint64_t transformed_bytes(const DnnTensor& tensor) {
+  const uint64_t channels = size_at(tensor, 1);
+  if (channels == 0) return 0;
+  const uint64_t element = bytes_of(tensor.type);
+  const uint64_t padded = round_up(channels, std::max<uint64_t>(kChannelGroupBytes / element, 1));
+  if (tensor.channels_last() && padded == channels) return 0;
+  return round_up(tensor.elements() / channels * padded * element, kAlignment);
+}
+
+// Partial filters of a gradient whose sum is shared by several thread blocks.
+uint64_t split_sum_bytes(const ConvolutionProblem& problem, const DnnDevice& device) {
+  const uint64_t outputs = size_at(problem.filter, 0);
+  const uint64_t products = problem.filter.elements() / std::max<uint64_t>(outputs, 1);
+  const uint64_t tiles =
+      std::max<uint64_t>((outputs + kTile - 1) / kTile * ((products + kTile - 1) / kTile), 1);
+  const uint64_t summed =
+      problem.output.elements() / std::max<uint64_t>(size_at(problem.output, 1), 1);
+  const uint64_t wanted = static_cast<uint64_t>(std::max(device.multiprocessors, 1)) / tiles;
+  const uint64_t splits = std::min(wanted, summed / kShortestSum);
+  return splits < 2 ? 0 : round_up(splits * problem.filter.elements() * 4, kAlignment);
+}
+
+uint64_t tensor_core_bytes(const ConvolutionProblem& problem, const DnnDevice& device) {
+  uint64_t bytes = transformed_bytes(problem.input) + transformed_bytes(problem.filter) +
+                   transformed_bytes(problem.output);
+  if (problem.kind == ConvolutionKind::kBackwardFilter) bytes += split_sum_bytes(problem, device);
+  return bytes;
+}
+
+}  // namespace
+
+uint64_t bytes_of(DnnType type) {
+  switch (type) {
+    case DnnType::kDouble:
+    case DnnType::kInt64:
+      return 8;
+    case DnnType::kHalf:
+    case DnnType::kBfloat16:
+      return 2;
+    case DnnType::kInt8:
+    case DnnType::kUint8:
+    case DnnType::kBoolean:
+    case DnnType::kFp8E4M3:
+    case DnnType::kFp8E5M2:
+      return 1;
+    default:
+      return 4;
+  }
+}
+
+bool DnnTensor::channels_last() const {
+  if (sizes.size() < 2 || strides.size() != sizes.size()) return false;
+  if (strides[1] == 1) return true;
+  return sizes[1] == 1 && strides.back() == 1;  // one channel: both layouts are the same
+}
+
+uint64_t DnnTensor::elements() const {
+  uint64_t count = sizes.empty() ? 0 : 1;
+  for (const int64_t size : sizes) count *= size > 0 ? static_cast<uint64_t>(size) : 0;
+  return count;
+}
+
+std::vector<ConvolutionPlan> convolution_plans(const ConvolutionProblem& problem,
+                                               const DnnDevice& device) {
+  std::vector<ConvolutionPlan> plans;
+  const bool depthwise = size_at(problem.filter, 1) == 1 && size_at(problem.input, 1) > 1;
+  if (!depthwise) {
+    if (on_tensor_cores(problem.input.type, device.capability)) {
+      plans.push_back({"tensor_core", tensor_core_bytes(problem, device), true});
+    }
+    const uint64_t outputs = std::max<uint64_t>(size_at(problem.filter, 0), 1);
+    plans.push_back(
+        {"precomputed", round_up(problem.filter.elements() / outputs * 4, kAlignment), false});
+  }
+  plans.push_back({"direct", 0, false});
+  return plans;
+}
+
+}  // namespace fragscope::simcuda

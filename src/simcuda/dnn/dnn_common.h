@@ -1,0 +1,56 @@
+// What the parts of the stand-in of cuDNN share: handle, status codes of cuDNN 9, and the machine.
+#pragma once
+
+#include <cstdint>
+#include <new>
+
+#include "simcuda/dnn/convolution_plan.h"
+#include "simcuda/library_common.h"
+
+#define DNN_EXPORT LIBRARY_EXPORT
+
+namespace fragscope::simcuda {
+
+// cudnnStatus_t
+enum DnnStatus : int {
+  kDnnSuccess = 0,
+  kDnnNotInitialized = 1001,
+  kDnnBadParam = 2000,
+  kDnnNotSupported = 3000,
+  kDnnAllocFailed = 4003,
+  kDnnExecutionFailed = 5000,
+};
+
+struct DnnHandle {
+  void* stream = nullptr;
+};
+
+inline DnnStatus dnn_work(const DnnHandle* handle, const char* name) {
+  if (handle == nullptr) return kDnnBadParam;
+  return note_device_work(name, handle->stream) ? kDnnSuccess : kDnnExecutionFailed;
+}
+
+inline DnnStatus unsupported_dnn(const char* name) {
+  note_unsupported_call(name);
+  return kDnnNotSupported;
+}
+
+inline DnnDevice dnn_device() {
+  const SimConfig& machine = simulated_machine();
+  return {machine.cc_major * 10 + machine.cc_minor, machine.sm_count};
+}
+
+// Creates and destroys one kind of descriptor.
+template <typename T>
+DnnStatus dnn_create(T** out) {
+  if (out == nullptr) return kDnnBadParam;
+  *out = new (std::nothrow) T;
+  return *out == nullptr ? kDnnAllocFailed : kDnnSuccess;
+}
+template <typename T>
+DnnStatus dnn_destroy(T* object) {
+  delete object;
+  return kDnnSuccess;
+}
+
+}  // namespace fragscope::simcuda

@@ -1,0 +1,80 @@
+#include "simcuda/dnn/convolution_plan.h"
+
+#include "tests/support/catch.h"
+
+using namespace fragscope::simcuda;
+
+namespace {
+
+constexpr DnnDevice kAmpere{86, 28};
+constexpr DnnDevice kVolta{70, 80};
+
+DnnTensor packed(DnnType type, std::vector<int64_t> sizes) {
+  DnnTensor tensor{type, std::move(sizes), {}};
+  tensor.strides.assign(tensor.sizes.size(), 1);
+  for (size_t i = tensor.sizes.size() - 1; i > 0; --i) {
+    tensor.strides[i - 1] = tensor.strides[i] * tensor.sizes[i];
+  }
+  return tensor;
+}
+
+DnnTensor channels_last(DnnType type, int64_t n, int64_t c, int64_t h, int64_t w) {
+  return {type, {n, c, h, w}, {h * w * c, 1, w * c, c}};
+}
+
+ConvolutionProblem three_by_three(ConvolutionKind kind, DnnType type, bool last) {
+  const auto make = [&](int64_t n, int64_t c, int64_t h, int64_t w) {
+    return last ? channels_last(type, n, c, h, w) : packed(type, {n, c, h, w});
+  };
+  return {kind, make(8, 16, 32, 32), make(32, 16, 3, 3), make(8, 32, 32, 32)};
+}
+
+}  // namespace
+
+TEST_CASE("operands that are not NHWC are copied into the workspace") {
+  const auto problem = three_by_three(ConvolutionKind::kForward, DnnType::kFloat, false);
+  const auto plans = convolution_plans(problem, kAmpere);
+  REQUIRE(plans.size() == 3);
+  REQUIRE(plans[0].tensor_cores);
+  REQUIRE(plans[0].workspace_bytes ==
+          problem.input.bytes() + problem.filter.bytes() + problem.output.bytes());
+  REQUIRE(plans.back().workspace_bytes == 0);
+}
+
+TEST_CASE("NHWC operands with aligned channels need no workspace") {
+  const auto problem = three_by_three(ConvolutionKind::kForward, DnnType::kHalf, true);
+  REQUIRE(convolution_plans(problem, kAmpere)[0].workspace_bytes == 0);
+}
+
+TEST_CASE("channels are rounded up to 16 bytes in the copy") {
+  ConvolutionProblem stem{ConvolutionKind::kForward, channels_last(DnnType::kHalf, 2, 3, 8, 8),
+                          channels_last(DnnType::kHalf, 64, 3, 7, 7),
+                          channels_last(DnnType::kHalf, 2, 64, 4, 4)};
+  // 2x8x8 and 64x7x7 pixels of 8 channels, two bytes each.
+  REQUIRE(convolution_plans(stem, kAmpere)[0].workspace_bytes == 2 * 64 * 16 + 64 * 49 * 16);
+}
+
+TEST_CASE("the gradient of a filter keeps one partial filter per part of its sum") {
+  const auto problem = three_by_three(ConvolutionKind::kBackwardFilter, DnnType::kHalf, true);
+  // One row of tiles, two columns: 28 multiprocessors serve 14 parts of the sum over 8*32*32.
+  REQUIRE(convolution_plans(problem, kAmpere)[0].workspace_bytes ==
+          14 * problem.filter.elements() * 4);
+}
+
+TEST_CASE("types without tensor cores use the plans without transformation") {
+  const auto plans =
+      convolution_plans(three_by_three(ConvolutionKind::kForward, DnnType::kFloat, false), kVolta);
+  REQUIRE(plans.size() == 2);
+  REQUIRE_FALSE(plans[0].tensor_cores);
+  REQUIRE(plans[0].workspace_bytes == 768);  // 16*3*3 offsets, rounded to 256 bytes
+}
+
+TEST_CASE("depthwise convolutions and empty problems have the direct plan") {
+  const ConvolutionProblem depthwise{
+      ConvolutionKind::kForward, packed(DnnType::kHalf, {1, 8, 4, 4}),
+      packed(DnnType::kHalf, {8, 1, 3, 3}), packed(DnnType::kHalf, {1, 8, 4, 4})};
+  REQUIRE(convolution_plans(depthwise, kAmpere).size() == 1);
+  const auto nothing = convolution_plans({}, kAmpere);
+  REQUIRE(nothing.back().workspace_bytes == 0);
+  REQUIRE(nothing.front().workspace_bytes == 0);
+}
