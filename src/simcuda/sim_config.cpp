@@ -76,6 +76,7 @@ bool set_value(SimConfig& config, std::string_view key, std::string_view value) 
   if (key == "sm_count") return read_number(value, config.sm_count) && config.sm_count >= 1;
   if (key == "l2_bytes") return read_number(value, config.l2_bytes);
   if (key == "event_latency_queries") return read_number(value, config.event_latency_queries);
+  if (key == "nccl_channels") return read_number(value, config.nccl_channels);
   if (key != "name" && key != "preset" && key != "books") return false;
   (key == "name" ? config.name : key == "preset" ? config.preset : config.books) = unescape(value);
   return true;
@@ -156,7 +157,8 @@ std::string format_config(const SimConfig& config) {
                      "." + std::to_string(config.cc_minor) +
                      ";sm_count=" + std::to_string(config.sm_count) +
                      ";l2_bytes=" + std::to_string(config.l2_bytes) +
-                     ";event_latency_queries=" + std::to_string(config.event_latency_queries);
+                     ";event_latency_queries=" + std::to_string(config.event_latency_queries) +
+                     ";nccl_channels=" + std::to_string(config.nccl_channels);
   if (!config.preset.empty()) text += ";preset=" + escape(config.preset);
   if (!config.books.empty()) text += ";books=" + escape(config.books);
   return text;

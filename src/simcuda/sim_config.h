@@ -10,6 +10,7 @@
 //   sm_count, l2_bytes    as in cudaDeviceProp
 //   preset                id of the card in presets.def, absent for a bare size
 //   event_latency_queries so many queries of an event answer "not ready" after its record
+//   nccl_channels         of a communicator; each has a buffer for sending and one for receiving
 //   books                 file to which the driver appends one line per memory call that it served
 //
 // Pure. Threads: no shared state.
@@ -35,6 +36,7 @@ struct SimConfig {
   uint64_t l2_bytes = 41943040;
   std::string preset;
   uint64_t event_latency_queries = 0;
+  uint64_t nccl_channels = 8;
   std::string books;
 
   bool operator==(const SimConfig&) const = default;
