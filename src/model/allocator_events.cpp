@@ -24,6 +24,13 @@ void CachingAllocator::synchronize_stream(uint64_t stream) {
   work.completed = work.submitted;
 }
 
+CachingAllocator::StreamProgress CachingAllocator::stream_progress(uint64_t stream) const {
+  for (const StreamWork& work : stream_work_) {
+    if (work.stream == stream) return {work.submitted, work.completed};
+  }
+  return {};
+}
+
 bool CachingAllocator::record_stream(uint64_t address, uint64_t stream) {
   const BlockIndex index = blocks_.find_allocated(address);
   if (index == kNone) return false;

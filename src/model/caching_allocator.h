@@ -88,6 +88,13 @@ class CachingAllocator {
   void work(uint64_t stream);
   // All work on `stream` so far is done. Noticed, as in PyTorch, by the next malloc or flush.
   void complete(uint64_t stream);
+  // How far the work of `stream` is: an event recorded on it now is done when `completed` has
+  // reached what `submitted` is.
+  struct StreamProgress {
+    uint64_t submitted = 0;
+    uint64_t completed = 0;
+  };
+  StreamProgress stream_progress(uint64_t stream) const;
   // For replays that know when a block came back but not which streams held it: frees the block as
   // if another stream used it until complete_block(), or a flush, comes first.
   FreeOutcome free_pending(BlockIndex block);

@@ -53,13 +53,25 @@ std::string entry_json(const CommandTarget::Entry& entry, bool with_device) {
   return object.done();
 }
 
+bool is_request(CommandKind kind) {
+  return kind == CommandKind::kAlloc || kind == CommandKind::kHostAlloc;
+}
+
+std::string host_call_json(const HostCall& call) {
+  Object object;
+  object.text("call", host_call_name(call.kind));
+  object.number("address", call.address);
+  if (call.bytes) object.number("size", *call.bytes);
+  return object.done();
+}
+
 void add_command(Object& object, const CommandResult& result) {
   const Command& command = result.command;
   object.number("line", command.line);
   object.text("op", command_word(command.kind));
   object.number("device", static_cast<uint64_t>(command.device));
   if (!result.id.empty()) object.text("id", result.id);
-  if (command.kind == CommandKind::kAlloc) object.number("requested", command.size);
+  if (is_request(command.kind)) object.number("requested", command.size);
   if (command.stream) object.number("stream", *command.stream);
   if (!command.pool.is_default()) object.raw("pool", pool_json(command.pool));
   if (command.kind == CommandKind::kSettings) object.text("settings", command.settings);
@@ -69,7 +81,7 @@ std::string result_json(const CommandResult& result, bool with_device) {
   Object object;
   add_command(object, result);
   object.text("outcome", result.outcome);
-  if (result.command.kind == CommandKind::kAlloc) {
+  if (is_request(result.command.kind)) {
     object.optional("address", result.address);
     object.optional("block_size", result.block_size);
     object.boolean("oom", result.outcome == "oom" || result.outcome == "rejected");
@@ -77,6 +89,10 @@ std::string result_json(const CommandResult& result, bool with_device) {
     object.optional("address", result.address);
   }
   if (!result.message.empty()) object.text("message", result.message);
+  if (is_host_command(result.command.kind)) {
+    object.raw("host_calls", "[" + array_json(result.host_calls, ", ", host_call_json) + "]");
+    if (result.trace.empty()) return object.done();
+  }
   std::vector<CommandTarget::Entry> calls;
   for (const auto& entry : result.trace) {
     if (is_segment_call(entry.entry.action)) calls.push_back(entry);
@@ -123,6 +139,16 @@ std::string stats_json(const DeviceStats& stats, const VersionProfile& profile) 
   return "{" + text + "\n}";
 }
 
+// null: the release has no such statistics.
+std::string host_stats_json(const HostStats& stats, const VersionProfile& profile) {
+  std::string text;
+  visit_host_stats(stats, profile, [&](const std::string& name, std::optional<int64_t> value) {
+    text += (text.empty() ? "\n" : ",\n");
+    text += "\"" + name + "\": " + (value ? std::to_string(*value) : "null");
+  });
+  return text.empty() ? "null" : "{" + text + "\n}";
+}
+
 }  // namespace
 
 std::string json_escape(std::string_view text) {
@@ -164,6 +190,7 @@ std::string list_result_json(const ListResult& result, const VersionProfile& pro
                        [&](const DeviceResult& d) { return stats_json(d.stats, profile); }) +
             "\n]";
   }
+  if (result.host) text += ",\n\"host_stats\": " + host_stats_json(*result.host, profile);
   return text + "\n}\n";
 }
 

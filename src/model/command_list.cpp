@@ -11,7 +11,7 @@
 namespace fragscope::model {
 namespace {
 
-constexpr std::array<std::pair<CommandKind, std::string_view>, 14> kWords = {{
+constexpr std::array<std::pair<CommandKind, std::string_view>, 24> kWords = {{
     {CommandKind::kAlloc, "alloc"},
     {CommandKind::kFree, "free"},
     {CommandKind::kRecordStream, "record_stream"},
@@ -26,6 +26,16 @@ constexpr std::array<std::pair<CommandKind, std::string_view>, 14> kWords = {{
     {CommandKind::kReleasePool, "release_pool"},
     {CommandKind::kResetPeakStats, "reset_peak_stats"},
     {CommandKind::kResetAccumulatedStats, "reset_accumulated_stats"},
+    {CommandKind::kHostAlloc, "host_alloc"},
+    {CommandKind::kHostFree, "host_free"},
+    {CommandKind::kHostRecord, "host_record"},
+    {CommandKind::kHostEmptyCache, "host_empty_cache"},
+    {CommandKind::kHostBackground, "host_background"},
+    {CommandKind::kHostBeginPool, "host_begin_pool"},
+    {CommandKind::kHostEndPool, "host_end_pool"},
+    {CommandKind::kHostReleasePool, "host_release_pool"},
+    {CommandKind::kHostResetPeakStats, "host_reset_peak_stats"},
+    {CommandKind::kHostResetAccumulatedStats, "host_reset_accumulated_stats"},
 }};
 
 constexpr uint64_t kMaxRequest = (1ull << 60) - 1;  // PyTorch refuses more in advance
@@ -101,6 +111,7 @@ class Parser {
       command.kind = kind;
       std::string problem = parse_arguments(words, line, command);
       if (problem.empty()) list_.commands.push_back(command);
+      list_.uses_host |= is_host_command(kind);
       return problem;
     }
     return "unknown command '" + std::string(words[0]) + "'";
@@ -109,10 +120,13 @@ class Parser {
   std::string parse_arguments(const Words& words, std::string_view line, Command& command) {
     switch (command.kind) {
       case CommandKind::kAlloc:
+      case CommandKind::kHostAlloc:
         return parse_alloc(words, command);
       case CommandKind::kFree:
+      case CommandKind::kHostFree:
         return parse_free(words, command);
       case CommandKind::kRecordStream:
+      case CommandKind::kHostRecord:
         return parse_record(words, command);
       case CommandKind::kWork:
       case CommandKind::kComplete:
@@ -126,10 +140,17 @@ class Parser {
       case CommandKind::kEndPool:
       case CommandKind::kCreatePool:
       case CommandKind::kReleasePool:
+      case CommandKind::kHostBeginPool:
+      case CommandKind::kHostEndPool:
+      case CommandKind::kHostReleasePool:
         return parse_pool_command(words, command);
       case CommandKind::kEmptyCache:
       case CommandKind::kResetPeakStats:
       case CommandKind::kResetAccumulatedStats:
+      case CommandKind::kHostEmptyCache:
+      case CommandKind::kHostBackground:
+      case CommandKind::kHostResetPeakStats:
+      case CommandKind::kHostResetAccumulatedStats:
         break;
     }
     return words.size() == 1 ? "" : std::string(words[0]) + " takes no arguments";
@@ -154,7 +175,7 @@ class Parser {
   }
 
   std::string parse_alloc(const Words& words, Command& command) {
-    if (words.size() != 3 && words.size() != 4) return "alloc wants ID SIZE [STREAM]";
+    if (words.size() != 3 && words.size() != 4) return std::string(words[0]) + " wants ID SIZE [STREAM]";
     const Result<uint64_t> size = parse_size(words[2]);
     if (!size) return size.error().text;
     if (size.value() > kMaxRequest) return "more than 1 EiB";
@@ -168,34 +189,40 @@ class Parser {
     const auto [at, fresh] = ids_.try_emplace(id, static_cast<uint32_t>(list_.ids.size()));
     if (fresh) {
       list_.ids.push_back(id);
-      live_.push_back(-1);
+      live_.push_back({});
     }
     command.id = at->second;
-    if (live_[command.id] >= 0) return "'" + id + "' is allocated already";
-    live_[command.id] = device_;
+    if (live_[command.id]) return "'" + id + "' is allocated already";
+    live_[command.id] = {device_, is_host_command(command.kind)};
     return {};
   }
 
   // The live allocation named `word`; it decides the command's device.
   std::string find_live(std::string_view word, Command& command) {
     const auto at = ids_.find(std::string(word));
-    if (at == ids_.end() || live_[at->second] < 0) {
+    if (at == ids_.end() || !live_[at->second]) {
       return "'" + std::string(word) + "' is not allocated";
     }
     command.id = at->second;
-    command.device = live_[at->second];
+    const Live& live = *live_[at->second];
+    const bool host = is_host_command(command.kind);
+    if (live.host != host) {
+      return "'" + std::string(word) + (host ? "' is device memory" : "' is host memory");
+    }
+    // Host memory belongs to no device: the streams named with it do.
+    if (!host) command.device = live.device;
     return {};
   }
 
   std::string parse_free(const Words& words, Command& command) {
-    if (words.size() != 2) return "free wants ID";
+    if (words.size() != 2) return std::string(words[0]) + " wants ID";
     std::string problem = find_live(words[1], command);
-    if (problem.empty()) live_[command.id] = -1;
+    if (problem.empty()) live_[command.id].reset();
     return problem;
   }
 
   std::string parse_record(const Words& words, Command& command) {
-    if (words.size() != 3) return "record_stream wants ID STREAM";
+    if (words.size() != 3) return std::string(words[0]) + " wants ID STREAM";
     std::string problem = find_live(words[1], command);
     return problem.empty() ? parse_stream(words[2], command) : problem;
   }
@@ -234,7 +261,9 @@ class Parser {
     if (!pool) return "a pool is N or N.M and not 0, not '" + std::string(words[1]) + "'";
     command.pool = *pool;
     for (size_t i = 2; i < words.size(); ++i) {
-      if (command.kind == CommandKind::kBeginPool && i == 2) {
+      const bool begins =
+          command.kind == CommandKind::kBeginPool || command.kind == CommandKind::kHostBeginPool;
+      if (begins && i == 2) {
         std::string problem = parse_stream(words[i], command);
         if (!problem.empty()) return problem;
       } else if (command.kind == CommandKind::kCreatePool && words[i] == "use_on_oom") {
@@ -251,7 +280,11 @@ class Parser {
   const std::string& name_;
   CommandList list_;
   std::map<std::string, uint32_t> ids_;
-  std::vector<int> live_;  // device of each id; -1: not allocated
+  struct Live {
+    int device = 0;
+    bool host = false;
+  };
+  std::vector<std::optional<Live>> live_;  // of each id
   uint32_t line_ = 0;
   int device_ = 0;
 };
@@ -271,13 +304,16 @@ std::string format_command(const Command& command, const CommandList& list) {
   std::string line(command_word(command.kind));
   switch (command.kind) {
     case CommandKind::kAlloc:
+    case CommandKind::kHostAlloc:
       line += " " + list.ids[command.id] + " " + std::to_string(command.size);
       if (command.stream.value_or(0) != 0) line += " " + std::to_string(*command.stream);
       break;
     case CommandKind::kFree:
+    case CommandKind::kHostFree:
       line += " " + list.ids[command.id];
       break;
     case CommandKind::kRecordStream:
+    case CommandKind::kHostRecord:
       line += " " + list.ids[command.id];
       [[fallthrough]];
     case CommandKind::kWork:
@@ -294,6 +330,9 @@ std::string format_command(const Command& command, const CommandList& list) {
     case CommandKind::kEndPool:
     case CommandKind::kCreatePool:
     case CommandKind::kReleasePool:
+    case CommandKind::kHostBeginPool:
+    case CommandKind::kHostEndPool:
+    case CommandKind::kHostReleasePool:
       line += " " + pool_text(command.pool);
       if (command.stream) line += " " + std::to_string(*command.stream);
       if (command.use_on_oom) line += " use_on_oom";
@@ -302,6 +341,10 @@ std::string format_command(const Command& command, const CommandList& list) {
     case CommandKind::kEmptyCache:
     case CommandKind::kResetPeakStats:
     case CommandKind::kResetAccumulatedStats:
+    case CommandKind::kHostEmptyCache:
+    case CommandKind::kHostBackground:
+    case CommandKind::kHostResetPeakStats:
+    case CommandKind::kHostResetAccumulatedStats:
       break;
   }
   return line;

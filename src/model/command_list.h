@@ -30,7 +30,20 @@ enum class CommandKind : uint8_t {
   kReleasePool,
   kResetPeakStats,
   kResetAccumulatedStats,
+  kHostAlloc,
+  kHostFree,
+  kHostRecord,
+  kHostEmptyCache,
+  kHostBackground,
+  kHostBeginPool,
+  kHostEndPool,
+  kHostReleasePool,
+  kHostResetPeakStats,
+  kHostResetAccumulatedStats,
 };
+
+// Pinned host memory is concerned, not a device.
+constexpr bool is_host_command(CommandKind kind) { return kind >= CommandKind::kHostAlloc; }
 
 // The command's word in the language.
 std::string_view command_word(CommandKind kind);
@@ -39,8 +52,8 @@ struct Command {
   CommandKind kind = CommandKind::kAlloc;
   uint32_t line = 0;  // 1-based
   int device = 0;     // the device chosen by the last `device`
-  uint32_t id = 0;    // alloc, free, record_stream: index into CommandList::ids
-  uint64_t size = 0;  // alloc: bytes
+  uint32_t id = 0;    // of commands that name one: index into CommandList::ids
+  uint64_t size = 0;  // alloc, host_alloc: bytes
   std::optional<uint64_t> stream;
   double fraction = 1;
   PoolId pool;
@@ -54,6 +67,7 @@ struct CommandList {
   std::vector<std::string> ids;
   std::optional<uint64_t> capacity;  // bytes of every device
   int devices = 1;                   // highest device used + 1
+  bool uses_host = false;            // has commands about pinned host memory
 };
 
 inline constexpr int kMaxCommandDevices = 8;

@@ -49,6 +49,9 @@ class Model final : public ModelTarget {
     for (int i = 0; i < list.devices; ++i) {
       devices_.emplace_back(i, device_memory, config, profile, trace_);
     }
+    host_ = make_model_host(config, profile, [this](int device) -> CachingAllocator& {
+      return on(device);
+    });
   }
 
   AllocReply alloc(int device, uint64_t size, uint64_t stream) override {
@@ -102,6 +105,7 @@ class Model final : public ModelTarget {
   std::string settings(const std::string& text) override {
     const Status status = apply_config(text, profile_, ConfigOrigin::kRunTime, config_);
     for (ModelDevice& device : devices_) device.allocator.set_config(config_);
+    host_->set_config(config_);
     return status ? "" : status.error().text;
   }
 
@@ -135,6 +139,7 @@ class Model final : public ModelTarget {
   Trace take_trace() override { return std::exchange(trace_, {}); }
   std::vector<SegmentSnapshot> segments(int device) override { return on(device).segments(); }
   DeviceStats stats(int device) override { return on(device).stats(); }
+  HostTarget& host() override { return *host_; }
   const CachingAllocator& allocator(int device) const override {
     return devices_[static_cast<size_t>(device)].allocator;
   }
@@ -146,6 +151,7 @@ class Model final : public ModelTarget {
   AllocatorConfig config_;
   Trace trace_;
   std::deque<ModelDevice> devices_;
+  std::unique_ptr<ModelHostTarget> host_;
 };
 
 }  // namespace

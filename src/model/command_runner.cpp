@@ -17,10 +17,13 @@ class Runner {
     result.outcome = "ok";
     switch (command.kind) {
       case CommandKind::kAlloc:
+      case CommandKind::kHostAlloc:
         alloc(command, result);
         break;
       case CommandKind::kFree:
       case CommandKind::kRecordStream:
+      case CommandKind::kHostFree:
+      case CommandKind::kHostRecord:
         use(command, result);
         break;
       default:
@@ -29,13 +32,16 @@ class Runner {
     }
     if (!result.message.empty() && result.outcome == "ok") result.outcome = "error";
     result.trace = target_.take_trace();
+    if (is_host_command(command.kind)) result.host_calls = target_.host().take_calls();
     return result;
   }
 
  private:
   void alloc(const Command& command, CommandResult& result) {
-    const AllocReply reply =
-        target_.alloc(command.device, command.size, command.stream.value_or(0));
+    const uint64_t stream = command.stream.value_or(0);
+    const AllocReply reply = is_host_command(command.kind)
+                                 ? target_.host().alloc(command.device, command.size, stream)
+                                 : target_.alloc(command.device, command.size, stream);
     result.id = list_.ids[command.id];
     result.outcome = reply.outcome;
     result.message = reply.message;
@@ -53,12 +59,37 @@ class Runner {
       result.outcome = "skipped";
       return;
     }
-    if (command.kind == CommandKind::kFree) {
-      result.message = target_.free(command.device, *result.address);
-      addresses_[command.id].reset();
-    } else {
-      result.message =
-          target_.record_stream(command.device, *result.address, command.stream.value_or(0));
+    result.message = use(command, *result.address);
+    const bool frees =
+        command.kind == CommandKind::kFree || command.kind == CommandKind::kHostFree;
+    if (frees) addresses_[command.id].reset();
+  }
+
+  std::string use(const Command& c, uint64_t address) {
+    const uint64_t stream = c.stream.value_or(0);
+    if (c.kind == CommandKind::kFree) return target_.free(c.device, address);
+    if (c.kind == CommandKind::kHostFree) return target_.host().free(address);
+    if (c.kind == CommandKind::kHostRecord) return target_.host().record(c.device, address, stream);
+    return target_.record_stream(c.device, address, stream);
+  }
+
+  std::string about_host(const Command& c) {
+    HostTarget& host = target_.host();
+    switch (c.kind) {
+      case CommandKind::kHostEmptyCache:
+        return host.empty_cache();
+      case CommandKind::kHostBackground:
+        return host.background();
+      case CommandKind::kHostBeginPool:
+        return host.begin_pool(c.device, c.pool, c.stream);
+      case CommandKind::kHostEndPool:
+        return host.end_pool(c.pool);
+      case CommandKind::kHostReleasePool:
+        return host.release_pool(c.pool);
+      case CommandKind::kHostResetPeakStats:
+        return host.reset_peak_stats();
+      default:
+        return host.reset_accumulated_stats();
     }
   }
 
@@ -91,12 +122,9 @@ class Runner {
       case CommandKind::kResetAccumulatedStats:
         target_.reset_accumulated_stats(c.device);
         return {};
-      case CommandKind::kAlloc:
-      case CommandKind::kFree:
-      case CommandKind::kRecordStream:
-        break;
+      default:
+        return about_host(c);
     }
-    return {};
   }
 
   const CommandList& list_;
@@ -118,6 +146,7 @@ ListResult run_commands(const CommandList& list, CommandTarget& target,
   for (int device = 0; device < list.devices; ++device) {
     result.devices.push_back({device, target.segments(device), target.stats(device)});
   }
+  if (list.uses_host) result.host = target.host().stats();
   return result;
 }
 

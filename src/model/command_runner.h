@@ -12,6 +12,8 @@
 #include "model/allocator_config.h"
 #include "model/block.h"
 #include "model/command_list.h"
+#include "model/host_memory.h"
+#include "model/host_stats.h"
 #include "model/stats.h"
 #include "model/trace_entry.h"
 #include "model/version_profile.h"
@@ -26,6 +28,25 @@ struct AllocReply {
   uint64_t address = 0;
   std::optional<uint64_t> block_size;  // of the block that was given
   std::string message;                 // of an error: PyTorch's text, one line
+};
+
+// What a list can ask of pinned host memory. Texts: empty is success.
+class HostTarget {
+ public:
+  virtual ~HostTarget() = default;
+  // STREAM is the current stream while the request is made.
+  virtual AllocReply alloc(int device, uint64_t size, uint64_t stream) = 0;
+  virtual std::string free(uint64_t address) = 0;
+  virtual std::string record(int device, uint64_t address, uint64_t stream) = 0;
+  virtual std::string empty_cache() = 0;
+  virtual std::string background() = 0;
+  virtual std::string begin_pool(int device, PoolId id, std::optional<uint64_t> stream) = 0;
+  virtual std::string end_pool(PoolId id) = 0;
+  virtual std::string release_pool(PoolId id) = 0;
+  virtual std::string reset_peak_stats() = 0;
+  virtual std::string reset_accumulated_stats() = 0;
+  virtual std::vector<HostCall> take_calls() = 0;  // since the last time
+  virtual HostStats stats() = 0;
 };
 
 // Everything a list can ask for. Texts: empty is success, else PyTorch's error, one line.
@@ -55,6 +76,8 @@ class CommandTarget {
   virtual std::vector<Entry> take_trace() = 0;
   virtual std::vector<SegmentSnapshot> segments(int device) = 0;
   virtual DeviceStats stats(int device) = 0;
+
+  virtual HostTarget& host() = 0;
 };
 
 struct CommandResult {
@@ -65,6 +88,7 @@ struct CommandResult {
   std::optional<uint64_t> block_size;
   std::string message;
   std::vector<CommandTarget::Entry> trace;
+  std::vector<HostCall> host_calls;  // of commands about host memory
 };
 
 struct DeviceResult {
@@ -76,6 +100,7 @@ struct DeviceResult {
 struct ListResult {
   std::vector<CommandResult> results;
   std::vector<DeviceResult> devices;
+  std::optional<HostStats> host;  // if the list has commands about host memory
 };
 
 // `after_each`, if there is one, sees every result right after its command.
@@ -83,6 +108,15 @@ ListResult run_commands(const CommandList& list, CommandTarget& target,
                         const std::function<void(const CommandResult&)>& after_each = {});
 
 class CachingAllocator;
+
+// The model of pinned host memory; `devices` know how far the work of streams is and outlive it.
+class ModelHostTarget : public HostTarget {
+ public:
+  virtual void set_config(const AllocatorConfig& config) = 0;
+};
+std::unique_ptr<ModelHostTarget> make_model_host(
+    const AllocatorConfig& config, const VersionProfile& profile,
+    std::function<CachingAllocator&(int device)> devices);
 
 class ModelTarget : public CommandTarget {
  public:

@@ -21,6 +21,22 @@ constexpr FallbackRule fallback_rule(int minor) {
   return minor < 11 ? FallbackRule::kAfterFlush : FallbackRule::kBeforeRelease;
 }
 
+constexpr void set_host_rules(VersionProfile& p) {
+  p.host_search = p.minor < 5    ? HostSearch::kSmallestThatFits
+                  : p.minor < 15 ? HostSearch::kNewestOfBucket
+                                 : HostSearch::kNewestThatFits;
+  p.host_background = p.minor < 6    ? HostBackground::kNone
+                      : p.minor < 10 ? HostBackground::kAsksPending
+                                     : HostBackground::kStartsThread;
+  p.host_stats = p.minor < 8    ? HostStatsForm::kNone
+                 : p.minor < 10 ? HostStatsForm::kSegments
+                                : HostStatsForm::kActive;
+  p.host_free_counts = p.minor < 10 || p.minor > 12;
+  p.host_event_counts_size = p.minor < 8 || p.minor > 12;
+  p.has_host_pools = p.minor >= 12;
+  p.host_pool_buckets = p.minor >= 15;
+}
+
 constexpr VersionProfile make_profile(int minor) {
   VersionProfile p;
   p.name = kNames[static_cast<size_t>(minor)];
@@ -57,6 +73,7 @@ constexpr VersionProfile make_profile(int minor) {
   p.has_device_alloc_counters = minor >= 3;
   p.has_rejection_counter = minor >= 12;
   p.has_private_pool_bytes = minor >= 13;
+  set_host_rules(p);
   return p;
 }
 

@@ -39,6 +39,27 @@ enum class ConfigGrammar : uint8_t {
   kTokenizer,  // 2.10 on: separators are not checked, errors of type ValueError
 };
 
+// How the pinned host allocator looks for a free block.
+enum class HostSearch : uint8_t {
+  kSmallestThatFits,  // one set by size and address, searched for the unrounded size (up to 2.4)
+  kNewestOfBucket,    // the last freed block of the bucket, whatever its size (2.5 … 2.14)
+  kNewestThatFits,    // the last freed one of the bucket that is large enough (2.15)
+};
+
+// What a request that finds no block does with `pinned_use_background_threads`.
+enum class HostBackground : uint8_t {
+  kNone,         // no such option (up to 2.5)
+  kAsksPending,  // asks the events of pending blocks of its size, then starts the thread (to 2.9)
+  kStartsThread  // only starts the thread (2.10 on)
+};
+
+// The form of host_memory_stats().
+enum class HostStatsForm : uint8_t {
+  kNone,      // no such statistics (up to 2.7)
+  kSegments,  // allocation, allocated_bytes, segment, reserved_bytes (2.8, 2.9)
+  kActive,    // active_requests, active_bytes, allocations, allocated_bytes (2.10 on)
+};
+
 // The split rule of large blocks. Everything but kReleased exists so that tests can prove that a
 // wrong rule is noticed.
 enum class SplitRule : uint8_t {
@@ -96,6 +117,16 @@ struct VersionProfile {
   bool has_device_alloc_counters = true;  // num_sync_all_streams, num_device_alloc/free: 2.3
   bool has_rejection_counter = true;      // num_oom_rejections: 2.12
   bool has_private_pool_bytes = true;     // reserved_bytes_by_private_pools: 2.13
+
+  // Pinned host memory
+  HostSearch host_search = HostSearch::kNewestThatFits;
+  HostBackground host_background = HostBackground::kStartsThread;
+  HostStatsForm host_stats = HostStatsForm::kActive;
+  bool host_free_counts = true;     // a free without events lowers active_… (not 2.10 … 2.12)
+  bool host_event_counts_size = true;  // the end of its events lowers active_bytes by the block's
+                                       // size, not by -1 (not 2.8 … 2.12)
+  bool has_host_pools = true;       // private pools, for graphs (2.12 on)
+  bool host_pool_buckets = true;    // statistics by bucket are kept per pool (2.15)
 };
 
 // All profiles, oldest first; the last one is the newest.

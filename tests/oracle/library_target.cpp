@@ -14,6 +14,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "tests/oracle/host_target.h"
+#include "tests/oracle/plain_text.h"
 #include "tests/oracle/scripted_events.h"
 
 // Defined by libc10_cuda in every release, declared by no header.
@@ -30,39 +32,6 @@ using model::CommandTarget;
 using model::PoolId;
 using model::TraceAction;
 using model::TraceEntry;
-
-// Without what a model cannot know: source positions, the list of processes, advice to report bugs.
-std::string plain_text(std::string text) {
-  static const std::string kBug = "please report a bug to PyTorch. ";
-  const size_t assertion = text.find("INTERNAL ASSERT FAILED");
-  if (assertion != text.npos) {
-    const size_t tail = text.find(kBug);
-    const bool has_tail = tail != text.npos && tail + kBug.size() < text.size();
-    text = has_tail ? text.substr(tail + kBug.size()) : text.substr(0, assertion + 22);
-  }
-  for (const char* begin : {"Process ", "Including non-PyTorch memory, this process has "}) {
-    const char* end = " memory in use. ";
-    for (size_t at = text.find(begin); at != text.npos; at = text.find(begin, at)) {
-      const size_t stop = text.find(end, at);
-      if (stop == text.npos) break;
-      text.erase(at, stop + std::string(end).size() - at);
-    }
-  }
-  return text.substr(0, text.find('\n'));
-}
-
-// Runs one call; empty, or the error's text.
-template <typename Call>
-std::string guarded(Call&& call) {
-  try {
-    call();
-  } catch (const c10::Error& error) {
-    return plain_text(error.msg());
-  } catch (const std::exception& error) {
-    return plain_text(error.what());
-  }
-  return {};
-}
 
 template <typename Entry>
 TraceEntry entry_of(const Entry& e) {
@@ -356,6 +325,7 @@ class LibraryTarget final : public CommandTarget {
   model::DeviceStats stats(int device) override {
     return stats_of(torch::getDeviceStats(static_cast<c10::DeviceIndex>(device)));
   }
+  model::HostTarget& host() override { return *host_; }
 
  private:
   int64_t allocated_now(int device) {
@@ -372,6 +342,7 @@ class LibraryTarget final : public CommandTarget {
   std::vector<int64_t> allocated_;  // bytes, before the request
   std::vector<OpenScope> scopes_;
   bool tracked_ = false;
+  std::unique_ptr<model::HostTarget> host_ = make_host_target();
 };
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "tests/support/answer_digest.h"
 #include "tests/support/golden_commands.h"
 #include "tests/support/random_commands.h"
+#include "tests/support/random_host_commands.h"
 
 using namespace fragscope;
 using namespace fragscope::model;
@@ -138,6 +139,7 @@ struct FuzzOptions {
   bool scopes = false;
   bool fractions = false;
   bool events = true;
+  bool host = false;  // pinned host memory
   unsigned devices = 1;
   std::vector<std::string> pools;
   uint64_t memory = 0;
@@ -158,8 +160,24 @@ test::ListShape shape_of(const FuzzOptions& options) {
   return shape;
 }
 
+std::vector<std::string> make_list(const FuzzOptions& options, uint64_t seed) {
+  if (!options.host) return test::ListMaker(seed, shape_of(options)).make();
+  test::HostShape shape;
+  shape.commands = options.commands;
+  shape.devices = options.devices;
+  shape.pools = options.scopes;
+  shape.background = profile().has_background_threads;
+  shape.stats = profile().host_stats != HostStatsForm::kNone;
+  shape.settings = options.settings;
+  return test::HostListMaker(seed, shape).make();
+}
+
 // One list as text, for tests/golden/oracle.
 int print_list(const FuzzOptions& options) {
+  if (options.host) {
+    std::cout << test::join_lines(make_list(options, options.seed));
+    return 0;
+  }
   test::ListShape shape = shape_of(options);
   shape.scope_streams = true;  // so that every release can read it
   std::cout << test::join_lines(test::ListMaker(options.seed, shape).make());
@@ -168,12 +186,11 @@ int print_list(const FuzzOptions& options) {
 
 int fuzz(const FuzzOptions& options) {
   uint64_t failures = 0;
-  const test::ListShape shape = shape_of(options);
   for (uint64_t i = 0; i < options.lists; ++i) {
     const uint64_t seed = options.seed + i;
     uint64_t memory = options.memory;
     if (memory == 0) memory = (seed % 3 == 0 ? 8192 : seed % 3 == 1 ? 700 : 2000) * kMiB;
-    const auto lines = test::ListMaker(seed, shape).make();
+    const auto lines = make_list(options, seed);
     if (compare(lines, memory).empty()) continue;
     ++failures;
     const auto small =
@@ -218,6 +235,8 @@ int main(int argc, char** argv) {
       options.pools.push_back(argv[++i]);
     } else if (word == "--scopes") {
       options.scopes = true;
+    } else if (word == "--host") {
+      options.host = true;
     } else if (word == "--fractions") {
       options.fractions = true;
     } else if (word == "--no-events") {

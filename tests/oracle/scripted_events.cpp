@@ -63,6 +63,12 @@ FRAGSCOPE_OVERRIDE cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cuda
   return cudaSuccess;
 }
 
+FRAGSCOPE_OVERRIDE cudaError_t CUDARTAPI cudaEventRecordWithFlags(cudaEvent_t event,
+                                                                  cudaStream_t stream,
+                                                                  unsigned int) {
+  return cudaEventRecord(event, stream);
+}
+
 FRAGSCOPE_OVERRIDE cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
   const Event& e = *reinterpret_cast<Event*>(event);
   const bool done = e.work == nullptr || e.work->completed >= e.position;

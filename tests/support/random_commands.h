@@ -181,9 +181,11 @@ inline std::vector<std::string> repair_lines(const std::vector<std::string>& lin
     std::string op;
     std::string id;
     words >> op >> id;
-    if (op == "alloc") live.insert(id);
-    if ((op == "free" || op == "record_stream") && live.count(id) == 0) continue;
-    if (op == "free") live.erase(id);
+    if (op == "alloc" || op == "host_alloc") live.insert(id);
+    const bool frees = op == "free" || op == "host_free";
+    const bool uses = frees || op == "record_stream" || op == "host_record";
+    if (uses && live.count(id) == 0) continue;
+    if (frees) live.erase(id);
     kept.push_back(line);
   }
   return kept;
