@@ -47,7 +47,7 @@ BlockIndex CachingAllocator::new_range(const Request& request) {
   const bool small = pools_[pool].kind == PoolKind::kSmall;
   range.page = expandable_page(config_, small);
   range.bytes = expandable_range_bytes(config_, small, provider_.memory_info().total);
-  if (range.bytes < request.rounded) return kNone;
+  if (profile_.range_holds_request && range.bytes < request.rounded) return kNone;
   const std::optional<uint64_t> address = provider_.reserve(range.bytes);
   if (!address) return kNone;
   range.address = *address;
@@ -155,7 +155,11 @@ void CachingAllocator::unmap_block(BlockIndex index) {
   const uint32_t pool = arenas_[blocks_[index].arena].pool;
   count_reserved(pool, 0, last - first);
   ++stats_.num_device_free;
-  if (pools_[pool].owner != kNone) --private_pools_[pools_[pool].owner].segments;
+  if (pools_[pool].owner != kNone) {
+    uint64_t& count = private_pools_[pools_[pool].owner].segments;
+    library_undefined_ |= profile_.unmap_count_asserts && count == 0;
+    --count;
+  }
   Block unmapped = blocks_[index];
   unmapped.address = first;
   trace(TraceAction::kSegmentUnmap, unmapped, last - first);

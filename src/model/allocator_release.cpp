@@ -133,8 +133,19 @@ void CachingAllocator::release_private(uint32_t index) {
   release_pool_blocks(pool.small);
   release_pool_blocks(pool.large);
   if (pool.segments != 0) return;
+  // PyTorch counts requests that mapped memory, and pieces that were unmapped, which need not be
+  // as many: the pool can be dropped while blocks of it live.
+  library_undefined_ |= has_blocks(pool.small) || has_blocks(pool.large);
   pool.alive = false;
   std::erase(freeable_, index);
+}
+
+bool CachingAllocator::has_blocks(uint32_t pool) const {
+  for (BlockIndex index = 0; index < blocks_.limit(); ++index) {
+    const Block& block = blocks_[index];
+    if (block.in_use && block.mapped && arenas_[block.arena].pool == pool) return true;
+  }
+  return false;
 }
 
 void CachingAllocator::release_pool_blocks(uint32_t pool) {

@@ -140,6 +140,10 @@ class CachingAllocator {
   uint64_t stream_of(BlockIndex block) const;
   const OomFacts& last_oom() const { return last_oom_; }
   std::string_view last_error() const { return last_error_; }
+  // Expandable segments in private pools, of which PyTorch counts mapped and unmapped pieces
+  // differently: it has dropped a pool that still has blocks and reads freed memory, or has failed
+  // an assertion in the middle of a flush. From there on the model's answers are one possibility.
+  bool undefined_in_library() const { return library_undefined_; }
   // nullptr: nobody listens. The observer outlives the allocator or is taken off.
   void set_observer(TraceObserver* observer) { observer_ = observer; }
 
@@ -237,6 +241,7 @@ class CachingAllocator {
   Release release_oversize(const Request& request);
   void release_cached(PoolId id);
   void release_pool_blocks(uint32_t pool);
+  bool has_blocks(uint32_t pool) const;
   void release_private(uint32_t index);
   std::vector<uint32_t> freeable_in_order() const;
   void release_segment(BlockIndex index);
@@ -321,6 +326,7 @@ class CachingAllocator {
   uint64_t outstanding_ = 0;  // events and holds
   OomFacts last_oom_;
   std::string_view last_error_;
+  bool library_undefined_ = false;
 };
 
 }  // namespace fragscope::model

@@ -190,6 +190,9 @@ std::string list_result_json(const ListResult& result, const VersionProfile& pro
                        [&](const DeviceResult& d) { return stats_json(d.stats, profile); }) +
             "\n]";
   }
+  if (result.undefined_from_line) {
+    text += ",\n\"undefined_from_line\": " + std::to_string(*result.undefined_from_line);
+  }
   if (result.host) text += ",\n\"host_stats\": " + host_stats_json(*result.host, profile);
   return text + "\n}\n";
 }

@@ -175,7 +175,8 @@ class Parser {
   }
 
   std::string parse_alloc(const Words& words, Command& command) {
-    if (words.size() != 3 && words.size() != 4) return std::string(words[0]) + " wants ID SIZE [STREAM]";
+    if (words.size() != 3 && words.size() != 4)
+      return std::string(words[0]) + " wants ID SIZE [STREAM]";
     const Result<uint64_t> size = parse_size(words[2]);
     if (!size) return size.error().text;
     if (size.value() > kMaxRequest) return "more than 1 EiB";

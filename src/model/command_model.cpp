@@ -1,4 +1,5 @@
 // The allocator model as the target of command lists.
+#include <algorithm>
 #include <deque>
 #include <utility>
 
@@ -49,9 +50,8 @@ class Model final : public ModelTarget {
     for (int i = 0; i < list.devices; ++i) {
       devices_.emplace_back(i, device_memory, config, profile, trace_);
     }
-    host_ = make_model_host(config, profile, [this](int device) -> CachingAllocator& {
-      return on(device);
-    });
+    host_ = make_model_host(config, profile,
+                            [this](int device) -> CachingAllocator& { return on(device); });
   }
 
   AllocReply alloc(int device, uint64_t size, uint64_t stream) override {
@@ -140,6 +140,11 @@ class Model final : public ModelTarget {
   std::vector<SegmentSnapshot> segments(int device) override { return on(device).segments(); }
   DeviceStats stats(int device) override { return on(device).stats(); }
   HostTarget& host() override { return *host_; }
+  bool undefined_in_library() override {
+    return std::any_of(devices_.begin(), devices_.end(), [](const ModelDevice& device) {
+      return device.allocator.undefined_in_library();
+    });
+  }
   const CachingAllocator& allocator(int device) const override {
     return devices_[static_cast<size_t>(device)].allocator;
   }

@@ -60,8 +60,7 @@ class Runner {
       return;
     }
     result.message = use(command, *result.address);
-    const bool frees =
-        command.kind == CommandKind::kFree || command.kind == CommandKind::kHostFree;
+    const bool frees = command.kind == CommandKind::kFree || command.kind == CommandKind::kHostFree;
     if (frees) addresses_[command.id].reset();
   }
 
@@ -141,6 +140,9 @@ ListResult run_commands(const CommandList& list, CommandTarget& target,
   Runner runner(list, target);
   for (const Command& command : list.commands) {
     result.results.push_back(runner.run(command));
+    if (!result.undefined_from_line && target.undefined_in_library()) {
+      result.undefined_from_line = command.line;
+    }
     if (after_each) after_each(result.results.back());
   }
   for (int device = 0; device < list.devices; ++device) {

@@ -78,6 +78,8 @@ class CommandTarget {
   virtual DeviceStats stats(int device) = 0;
 
   virtual HostTarget& host() = 0;
+  // PyTorch itself would be reading freed memory by now (CachingAllocator).
+  virtual bool undefined_in_library() { return false; }
 };
 
 struct CommandResult {
@@ -100,6 +102,8 @@ struct DeviceResult {
 struct ListResult {
   std::vector<CommandResult> results;
   std::vector<DeviceResult> devices;
+  // The first command after which PyTorch's behaviour is undefined.
+  std::optional<uint32_t> undefined_from_line;
   std::optional<HostStats> host;  // if the list has commands about host memory
 };
 

@@ -1,13 +1,14 @@
 // PyTorch's allocator of pinned host memory, release by release: which block a request gets, when a
 // freed block can be had again, what goes to CUDA, and host_memory_stats().
 //
-// Blocks have power-of-two sizes (from 2.13 not above two limits), are never split or joined, and go
-// back to the system only by empty_cache(). A block that streams used waits for an event of each.
+// Blocks have power-of-two sizes (from 2.13 not above two limits), are never split or joined, and
+// go back to the system only by empty_cache(). A block that streams used waits for an event of
+// each.
 //
 // Units: bytes; addresses are of the host. Threads: none; callers lock; the background thread of
 // `pinned_use_background_threads` runs when run_background() says so. Pure.
-// Source of facts: ATen/core/CachingHostAllocator.h, ATen/cuda/CachingHostAllocator.cpp, and runs of
-// the released libraries.
+// Source of facts: ATen/core/CachingHostAllocator.h, ATen/cuda/CachingHostAllocator.cpp, and runs
+// of the released libraries.
 #pragma once
 
 #include <cstdint>
@@ -139,12 +140,12 @@ class HostAllocator {
   HostMemory& memory_;
   StreamClock& clock_;
   std::vector<Block> blocks_;
-  std::vector<uint32_t> unused_;               // indices of destroyed blocks
-  std::map<uint64_t, uint32_t> by_address_;    // blocks held
-  std::vector<Pool> pools_;                    // [0]: the default pool
-  std::vector<Scope> scopes_;                  // oldest first
-  bool reserve_decided_ = false;               // by the first block that is made
-  std::optional<uint64_t> reserve_;            // the reserve segment
+  std::vector<uint32_t> unused_;             // indices of destroyed blocks
+  std::map<uint64_t, uint32_t> by_address_;  // blocks held
+  std::vector<Pool> pools_;                  // [0]: the default pool
+  std::vector<Scope> scopes_;                // oldest first
+  bool reserve_decided_ = false;             // by the first block that is made
+  std::optional<uint64_t> reserve_;          // the reserve segment
   uint64_t reserve_size_ = 0;
   uint64_t reserve_used_ = 0;
   bool background_started_ = false;

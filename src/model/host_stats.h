@@ -27,8 +27,7 @@ struct HostStats {
 
 // Calls `visit(key, value)` for every key of the profile's host_memory_stats(), in alphabetical
 // order; nullopt for what a model cannot know. No call if the release has no such statistics.
-void visit_host_stats(
-    const HostStats& stats, const VersionProfile& profile,
-    const std::function<void(const std::string&, std::optional<int64_t>)>& visit);
+void visit_host_stats(const HostStats& stats, const VersionProfile& profile,
+                      const std::function<void(const std::string&, std::optional<int64_t>)>& visit);
 
 }  // namespace fragscope::model

@@ -27,9 +27,10 @@ std::string old_message(const OomFacts& f, int device) {
          "PYTORCH_CUDA_ALLOC_CONF";
 }
 
-std::string expandable_advice(const OomFacts& f, uint64_t range) {
-  if (f.rounded > range) {
-    return "This allocation exceeds the expandable-segment reserve of " + format_size(range) +
+// `cap`: expandable_segments_reserve. A segment that no device could hold is not the cap's fault.
+std::string expandable_advice(const OomFacts& f, std::optional<uint64_t> cap) {
+  if (cap && f.segment > *cap && f.segment <= f.device_total) {
+    return "This allocation exceeds the expandable-segment reserve of " + format_size(*cap) +
            " for this stream, and a single allocation cannot span expandable segments. Raise "
            "PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve or "
            "expandable_segments_reserve_by_class (or unset it) so that a segment is at least " +
@@ -52,8 +53,7 @@ std::string advice(const OomFacts& f, const VersionProfile& profile,
   }
   if (profile.minor == 14 && config.expandable_segments) return {};
   if (profile.has_expandable_reserve && config.expandable_segments) {
-    return " " +
-           expandable_advice(f, expandable_range_bytes(config, f.rounded <= kMiB, f.device_total));
+    return " " + expandable_advice(f, expandable_cap(config, f.device_total));
   }
   const std::string variable =
       profile.minor == 10 ? "PYTORCH_ALLOC_CONF" : "PYTORCH_CUDA_ALLOC_CONF";

@@ -46,13 +46,15 @@ uint64_t expandable_page(const AllocatorConfig& config, bool small) {
   return small ? kSmallBuffer : config.large_segment_size;
 }
 
+std::optional<uint64_t> expandable_cap(const AllocatorConfig& config, uint64_t total) {
+  if (config.reserve_bytes) return config.reserve_bytes;
+  if (!config.reserve_fraction) return std::nullopt;
+  return static_cast<uint64_t>(*config.reserve_fraction * static_cast<double>(total));
+}
+
 uint64_t expandable_range_bytes(const AllocatorConfig& config, bool small, uint64_t total) {
-  uint64_t bytes = total + total / 8;
-  if (config.reserve_bytes) bytes = std::min(bytes, *config.reserve_bytes);
-  if (config.reserve_fraction) {
-    const double share = *config.reserve_fraction * static_cast<double>(total);
-    bytes = std::min(bytes, static_cast<uint64_t>(share));
-  }
+  const uint64_t bytes =
+      std::min(total + total / 8, expandable_cap(config, total).value_or(UINT64_MAX));
   return round_up(bytes, expandable_page(config, small));
 }
 

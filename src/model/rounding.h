@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "model/allocator_config.h"
 #include "model/version_profile.h"
@@ -21,6 +22,9 @@ uint64_t round_request(uint64_t requested, const AllocatorConfig& config,
 
 // Size of a new segment for a rounded request (get_allocation_size).
 uint64_t segment_bytes(uint64_t rounded, const AllocatorConfig& config);
+
+// expandable_segments_reserve in bytes, for a device of `total` bytes.
+std::optional<uint64_t> expandable_cap(const AllocatorConfig& config, uint64_t total);
 
 // Growth unit of an expandable segment, and the address space that it reserves on a device of
 // `total` bytes: 9/8 of it, or less if the settings cap it.

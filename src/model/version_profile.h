@@ -102,6 +102,10 @@ struct VersionProfile {
   bool expandable_in_private_pools = true;  // 2.5
   bool expandable_split_by_option = false;  // split at 512 bytes by the option, not the request
                                             // (up to 2.9)
+  bool range_holds_request = true;   // else a range is left behind for a request larger than it
+                                     // (up to 2.14)
+  bool unmap_count_asserts = false;  // in the middle of a flush, when a private pool unmaps more
+                                     // pieces than it has mapped (2.7 … 2.9)
   bool expandable_release_asserts = false;  // the oversize release trips over them (up to 2.4)
 
   // Scopes and private pools
@@ -122,11 +126,11 @@ struct VersionProfile {
   HostSearch host_search = HostSearch::kNewestThatFits;
   HostBackground host_background = HostBackground::kStartsThread;
   HostStatsForm host_stats = HostStatsForm::kActive;
-  bool host_free_counts = true;     // a free without events lowers active_… (not 2.10 … 2.12)
+  bool host_free_counts = true;  // a free without events lowers active_… (not 2.10 … 2.12)
   bool host_event_counts_size = true;  // the end of its events lowers active_bytes by the block's
                                        // size, not by -1 (not 2.8 … 2.12)
-  bool has_host_pools = true;       // private pools, for graphs (2.12 on)
-  bool host_pool_buckets = true;    // statistics by bucket are kept per pool (2.15)
+  bool has_host_pools = true;          // private pools, for graphs (2.12 on)
+  bool host_pool_buckets = true;       // statistics by bucket are kept per pool (2.15)
 };
 
 // All profiles, oldest first; the last one is the newest.

@@ -30,9 +30,9 @@ Memory& memory() {
 struct Gate {
   std::mutex mutex;
   std::condition_variable changed;
-  bool arrived = false;    // the thread has slept once
-  bool open = false;       // it runs freely
-  uint64_t granted = 0;    // rounds
+  bool arrived = false;  // the thread has slept once
+  bool open = false;     // it runs freely
+  uint64_t granted = 0;  // rounds
   uint64_t begun = 0;
   bool sleeping = false;
 };

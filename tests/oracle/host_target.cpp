@@ -168,11 +168,19 @@ class LibraryHost final : public HostTarget {
   }
   std::string end_pool(PoolId id) override {
     return with_pools(
-        allocator(), [&](auto* a) { a->end_allocate_to_pool({id.first, id.second}); }, 0);
+        allocator(),
+        [&](auto* a) {
+          a->end_allocate_to_pool({id.first, id.second});
+        },
+        0);
   }
   std::string release_pool(PoolId id) override {
     return with_pools(
-        allocator(), [&](auto* a) { a->release_pool({id.first, id.second}); }, 0);
+        allocator(),
+        [&](auto* a) {
+          a->release_pool({id.first, id.second});
+        },
+        0);
   }
 
   std::string reset_peak_stats() override { return reset_stats(allocator(), true, 0); }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -107,8 +108,23 @@ class ListMaker {
     bytes_ += size;
   }
 
-  // Around every constant of the allocator, and log-uniform.
+  // What tensors of training programs take: products of usual dimensions and of an element's size.
+  uint64_t tensor_size() {
+    static const std::vector<uint64_t> kDimensions = {
+        1,   3,    7,    56,   64,   77,   112,  128,  196,   224,   256,   384,  512,
+        768, 1000, 1024, 1536, 2048, 3072, 4096, 5120, 11008, 14336, 32000, 50257};
+    uint64_t size = 1ull << random_.below(4);
+    const uint64_t rank = 1 + random_.below(4);
+    for (uint64_t i = 0; i < rank; ++i) {
+      const uint64_t dimension = random_.pick(kDimensions);
+      if (size * dimension <= shape_.largest) size *= dimension;
+    }
+    return size;
+  }
+
+  // Around every constant of the allocator, of tensors, and log-uniform.
   uint64_t fresh_size() {
+    if (random_.chance(20)) return tensor_size();
     static const std::vector<uint64_t> kEdges = {1,        512,      1024,     4096,     524288,
                                                  1048576,  1572864,  2097152,  8388608,  10485760,
                                                  12582912, 19922944, 20971520, 22020096, 33554432,
@@ -131,6 +147,7 @@ class ListMaker {
     if (open_.count(pool) != 0) {
       add("end_pool " + pool);
       open_.erase(pool);
+      open_streams_.erase(open_on_[pool]);
       if (random_.chance(50)) return;
       add("release_pool " + pool);
       --users_[std::stoul(pool)];
@@ -138,7 +155,11 @@ class ListMaker {
       // A pool that lost its last user must not be opened again.
       if (users_[std::stoul(pool)] == 0 && used_.count(pool) != 0) return;
       const bool named = shape_.scope_streams || random_.chance(40);
-      add("begin_pool " + pool + (named ? " " + stream() : ""));
+      const std::string on = named ? " " + stream() : "";
+      // Up to 2.2 a stream has one scope; a second one is an assertion.
+      if (shape_.scope_streams && !open_streams_.insert(on).second) return;
+      open_on_[pool] = on;
+      add("begin_pool " + pool + on);
       open_.insert(pool);
       used_.insert(pool);
       ++users_[std::stoul(pool)];
@@ -161,6 +182,8 @@ class ListMaker {
   std::vector<Live> live_;
   std::set<std::string> open_;
   std::set<std::string> used_;
+  std::set<std::string> open_streams_;
+  std::map<std::string, std::string> open_on_;  // pool -> its scope's stream
   size_t users_[8] = {};
   uint64_t bytes_ = 0;
   size_t count_ = 0;
@@ -172,9 +195,10 @@ inline std::string join_lines(const std::vector<std::string>& lines) {
   return text;
 }
 
-// Without the lines that name an allocation which is no longer there.
+// Without the lines that name an allocation or an open scope which is no longer there.
 inline std::vector<std::string> repair_lines(const std::vector<std::string>& lines) {
   std::set<std::string> live;
+  std::set<std::string> open;
   std::vector<std::string> kept;
   for (const std::string& line : lines) {
     std::istringstream words(line);
@@ -186,6 +210,9 @@ inline std::vector<std::string> repair_lines(const std::vector<std::string>& lin
     const bool uses = frees || op == "record_stream" || op == "host_record";
     if (uses && live.count(id) == 0) continue;
     if (frees) live.erase(id);
+    const bool host = op.starts_with("host_");
+    if (op.ends_with("begin_pool")) open.insert(host ? "host " + id : id);
+    if (op.ends_with("end_pool") && open.erase(host ? "host " + id : id) == 0) continue;
     kept.push_back(line);
   }
   return kept;

@@ -16,6 +16,7 @@ struct HostShape {
   bool pools = false;                 // private pools
   bool background = false;            // rounds of the background thread
   bool stats = true;                  // resets
+  bool small = false;                 // at most 1 MiB each: their pages are touched
   std::vector<std::string> settings;  // switched between at run time
 };
 
@@ -73,10 +74,11 @@ class HostListMaker {
 
   // Around powers of two and the limits of the settings, and log-uniform.
   uint64_t fresh_size() {
-    const uint64_t power = 1ull << random_.below(29);
+    const uint64_t power = 1ull << random_.below(shape_.small ? 20 : 29);
     if (random_.chance(10)) return random_.below(3);
     if (random_.chance(40)) return power - 1 + random_.below(3);
-    if (random_.chance(20)) return (1ull << 20) * (1 + random_.below(6)) + random_.below(3) - 1;
+    if (!shape_.small && random_.chance(20))
+      return (1ull << 20) * (1 + random_.below(6)) + random_.below(3) - 1;
     return power + random_.below(power);
   }
 
