@@ -13,6 +13,7 @@
 #include "tools/command.h"
 #include "tools/run_plan.h"
 #include "tools/run_summary.h"
+#include "tools/simulation.h"
 #include "tools/supervisor.h"
 #include "tools/version.h"
 #include "trace/run_directory.h"
@@ -73,7 +74,7 @@ class Run {
   Run(const RunOptions& options, RunPlan plan) : options_(options), plan_(std::move(plan)) {}
   ~Run() {
     std::error_code ignored;
-    if (ledger_) fs::remove(ledger_path(), ignored);
+    if (ledger_) remove_ledger();
     if (place_.in_memory) fs::remove(place_.directory, ignored);  // fails while logs are in it
   }
   Run(const Run&) = delete;
@@ -84,7 +85,8 @@ class Run {
  private:
   int open_output();
   void open_ledger();
-  void note_unsupported();
+  void note_simulation();
+  void remove_ledger() const;
   std::string ledger_path() const { return place_.directory + "/sim.ledger"; }
   int supervise(Supervisor& supervisor);
   bool keep_waiting(const Supervisor& supervisor);
@@ -134,23 +136,34 @@ void Run::open_ledger() {
       simcuda::Ledger::open(ledger_path().c_str(), plan_.gpu->devices, plan_.gpu->total_bytes);
   if (ledger.ok()) {
     ledger_ = std::move(ledger).value();
+    for (int device = 0; plan_.gpu_used_bytes != 0 && device < plan_.gpu->devices; ++device) {
+      ledger_->charge(device, plan_.gpu_used_bytes);  // below the total, and nobody else is there
+    }
     set_variable(plan_.environment, simcuda::kLedgerVariable, ledger_path());
   } else if (!options_.quiet) {
     warn(ledger.error().text + "; each process of this run gets a simulated GPU of its own");
   }
 }
 
-// What the stand-ins answered with "not supported": such a run may have gone another way than on a
-// card.
-void Run::note_unsupported() {
-  if (!ledger_) return;
-  std::string calls;
-  for (const simcuda::Ledger::Unsupported& row : ledger_->unsupported()) {
-    calls += fmt::format("{}{} {}", calls.empty() ? "" : ", ", row.name, row.calls);
+// The ledger, and what ranks that died left of their meetings beside it.
+void Run::remove_ledger() const {
+  std::error_code ignored;
+  std::vector<fs::path> ours{ledger_path()};
+  for (const auto& entry : fs::directory_iterator(place_.directory, ignored)) {
+    if (entry.path().string().starts_with(ledger_path() + "-nccl-")) ours.push_back(entry.path());
   }
-  if (calls.empty()) return;
-  if (collector_) collector_->note("simulation.unsupported_calls", calls);
-  tell("the simulated GPU does not implement, and answered \"not supported\": " + calls);
+  for (const fs::path& path : ours) fs::remove(path, ignored);
+}
+
+// Where the run may have gone another way than on a card, and which sizes are assumed.
+void Run::note_simulation() {
+  if (!ledger_) return;
+  for (const auto& [key, text] : simulation_notes(*ledger_)) {
+    if (collector_) collector_->note(key, text);
+    if (key == "simulation.unsupported_calls") {
+      tell("the simulated GPU does not implement, and answered \"not supported\": " + text);
+    }
+  }
 }
 
 void Run::drain() {
@@ -187,7 +200,7 @@ int Run::supervise(Supervisor& supervisor) {
     drain();
   } while (!supervisor.ended() || keep_waiting(supervisor));
   const int exit_code = exit_code_of(supervisor.exit());
-  note_unsupported();
+  note_simulation();
   if (!collector_) return exit_code;
   const auto summary = collector_->finish(supervisor.exit());
   if (!summary.ok()) {
@@ -235,6 +248,14 @@ void add_options(CLI::App& command, RunOptions& options) {
   command
       .add_option("--sim-log", options.sim_log,
                   "With --gpu: write each memory call that the device answered to this file")
+      ->check(not_empty);
+  command
+      .add_option("--sim-answers", options.sim_answers,
+                  "With --gpu: a file of answers to reads of values that kernels compute")
+      ->check(not_empty);
+  command
+      .add_option("--gpu-used", options.gpu_used,
+                  "With --gpu: memory that others hold on each device, e.g. 3GiB")
       ->check(not_empty);
   command.add_flag("--no-record", options.no_record, "Run without recording");
   command

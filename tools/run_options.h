@@ -9,11 +9,13 @@
 namespace fragscope::tools {
 
 struct RunOptions {
-  std::string gpu;         // preset or size; empty: the machine's own
-  std::string sim_log;     // file of the calls that the simulated device answered; empty: none
-  bool no_record = false;  // only the simulated GPU and the settings
-  std::string output;      // run directory; empty: ./fragscope-<program>-<pid>.fsr
-  bool quiet = false;      // no words of ours unless there is no run
+  std::string gpu;          // preset or size; empty: the machine's own
+  std::string sim_log;      // file of the calls that the simulated device answered; empty: none
+  std::string sim_answers;  // file of answers to reads of computed values; empty: defaults alone
+  std::string gpu_used;     // a size that other tenants of the card hold; empty: none
+  bool no_record = false;   // only the simulated GPU and the settings
+  std::string output;       // run directory; empty: ./fragscope-<program>-<pid>.fsr
+  bool quiet = false;       // no words of ours unless there is no run
   std::optional<uint64_t> max_split_size_mb;
   std::string alloc_conf;  // PyTorch's key:value,… grammar
   std::string enforce;     // "native", "shim", or empty: chosen by the command

@@ -15,6 +15,7 @@
 #include "tools/alloc_conf.h"
 #include "tools/command.h"
 #include "tools/program_lookup.h"
+#include "tools/simulation.h"
 #include "tools/subprocess.h"
 #include "tools/torch_adaptor.h"
 
@@ -56,8 +57,9 @@ MaybeFailure settle_sim_log(const RunOptions& options, simcuda::SimConfig& gpu) 
 
 MaybeFailure settle_gpu(const RunOptions& options, RunPlan& plan) {
   if (options.gpu.empty()) {
-    if (!options.sim_log.empty()) {
-      return usage({ErrorCode::kInvalidArgument, "--sim-log needs a simulated device: add --gpu"});
+    const std::string option = first_simulation_option(options);
+    if (!option.empty()) {
+      return usage({ErrorCode::kInvalidArgument, option + " needs a simulated device: add --gpu"});
     }
     const auto reason = why_no_gpu_driver();
     if (!reason) return std::nullopt;
@@ -70,6 +72,8 @@ MaybeFailure settle_gpu(const RunOptions& options, RunPlan& plan) {
   const auto config = simcuda::resolve_gpu(options.gpu);
   if (!config.ok()) return usage(config.error());
   plan.gpu = config.value();
+  const Status applied = apply_simulation_options(options, *plan.gpu, plan.gpu_used_bytes);
+  if (!applied.ok()) return usage(applied.error());
   if (const auto failure = settle_sim_log(options, *plan.gpu)) return *failure;
   const Status usable = check_stand_ins(plan.installation);
   if (!usable.ok()) return PlanFailure{usable.error(), kExitRunFailed};

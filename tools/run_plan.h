@@ -19,6 +19,7 @@ namespace fragscope::tools {
 struct RunPlan {
   Installation installation;
   std::string program;                       // path of argv[0]
+  uint64_t gpu_used_bytes = 0;               // by others, on each device
   std::optional<simcuda::SimConfig> gpu;     // simulated
   std::optional<TorchInstall> torch;         // that the command's Python would import
   Environment environment;                   // of the command, without the places of logs

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +20,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x3152'4744'454c'5346;  // "FSLEDGR1"
 constexpr int kSlots = 512;
+constexpr int kKinds = 3;  // Ledger::Kind
 constexpr int kNames = 120;
 constexpr size_t kNameBytes = 56;
 
@@ -36,8 +38,9 @@ struct LedgerFile {
   } slots[kSlots];
   struct Name {
     char text[kNameBytes];
-    uint64_t calls;
-  } names[kNames];
+    uint64_t times;
+    uint64_t largest;
+  } names[kKinds][kNames];
 };
 
 namespace {
@@ -236,23 +239,25 @@ std::vector<Ledger::Tenant> Ledger::tenants(int device) {
   return found;
 }
 
-void Ledger::note_unsupported(const char* name) {
+void Ledger::note(Kind kind, const char* name, uint64_t bytes) {
   const Lock lock(*file_);
+  LedgerFile::Name* const rows = file_->names[static_cast<int>(kind)];
   for (int i = 0; i < kNames; ++i) {
-    LedgerFile::Name& row = file_->names[i];
+    LedgerFile::Name& row = rows[i];
     const char* text = i == kNames - 1 ? "other" : name;
     if (row.text[0] == '\0') std::strncpy(row.text, text, kNameBytes - 1);
     if (std::strncmp(row.text, text, kNameBytes - 1) != 0) continue;
-    ++row.calls;
+    ++row.times;
+    row.largest = std::max(row.largest, bytes);
     return;
   }
 }
 
-std::vector<Ledger::Unsupported> Ledger::unsupported() {
+std::vector<Ledger::Noted> Ledger::noted(Kind kind) {
   const Lock lock(*file_);
-  std::vector<Unsupported> found;
-  for (const LedgerFile::Name& row : file_->names) {
-    if (row.calls != 0) found.push_back({row.text, row.calls});
+  std::vector<Noted> found;
+  for (const LedgerFile::Name& row : file_->names[static_cast<int>(kind)]) {
+    if (row.times != 0) found.push_back({row.text, row.times, row.largest});
   }
   return found;
 }

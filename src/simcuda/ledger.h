@@ -50,14 +50,20 @@ class Ledger {
   };
   std::vector<Tenant> tenants(int device);  // processes that hold bytes, by slot
 
-  // Calls of functions that the stand-ins do not implement, by name, over all processes. Names
-  // beyond the table's 120 are counted together under "other".
-  struct Unsupported {
-    std::string name;
-    uint64_t calls;
+  // What the run relied on beyond the exact books, by name, over all processes. Names beyond the
+  // table's 120 of a kind are counted together under "other".
+  enum class Kind {
+    kUnsupported,  // calls of functions that the stand-ins do not implement
+    kAnswer,       // values answered that a kernel would have computed (answers.h)
+    kAssumed,      // sizes that a library chose by our formula; `largest` in bytes
   };
-  void note_unsupported(const char* name);
-  std::vector<Unsupported> unsupported();
+  struct Noted {
+    std::string name;
+    uint64_t times;
+    uint64_t largest;
+  };
+  void note(Kind kind, const char* name, uint64_t bytes = 0);
+  std::vector<Noted> noted(Kind kind);
 
  private:
   explicit Ledger(LedgerFile* file) : file_(file) {}

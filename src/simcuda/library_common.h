@@ -35,6 +35,13 @@ inline void note_unsupported_call(const char* name) {
   if (note != nullptr) note(name);
 }
 
+// A size that the library would have chosen itself follows our formula.
+inline void note_assumed_size(const char* name, size_t bytes) {
+  using Note = void (*)(const char*, size_t);
+  const auto note = reinterpret_cast<Note>(driver_function("fragscope_sim_note_assumed"));
+  if (note != nullptr) note(name, bytes);
+}
+
 // The simulated machine; one A100-like device when FRAGSCOPE_SIM is absent or damaged (the driver
 // says so then).
 inline const SimConfig& simulated_machine() {

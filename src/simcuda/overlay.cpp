@@ -69,8 +69,9 @@ void Overlay::copy(uint64_t to, uint64_t from, size_t bytes) {
   write(to, raw.data(), bytes);
 }
 
-void Overlay::read(uint64_t address, void* to, size_t bytes) const {
+bool Overlay::read(uint64_t address, void* to, size_t bytes) const {
   std::memset(to, 0, bytes);
+  bool any = false;
   const uint64_t end = address + bytes;
   auto range = ranges_.lower_bound(address);
   if (range != ranges_.begin()) --range;
@@ -80,7 +81,9 @@ void Overlay::read(uint64_t address, void* to, size_t bytes) const {
     if (from >= until) continue;
     std::memcpy(static_cast<std::byte*>(to) + (from - address),
                 range->second.data() + (from - range->first), until - from);
+    any = true;
   }
+  return any;
 }
 
 }  // namespace fragscope::simcuda

@@ -20,7 +20,8 @@ class Overlay {
   void write(uint64_t address, const void* from, size_t bytes);
   void fill(uint64_t address, unsigned value, size_t value_bytes, size_t count);
   void copy(uint64_t to, uint64_t from, size_t bytes);
-  void read(uint64_t address, void* to, size_t bytes) const;
+  // False: nothing of it is stored, all bytes are zeros.
+  bool read(uint64_t address, void* to, size_t bytes) const;
   void erase(uint64_t address, uint64_t bytes);
   void expire() {  // a kernel was launched
     if (!ranges_.empty()) clear();

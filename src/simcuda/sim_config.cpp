@@ -77,6 +77,10 @@ bool set_value(SimConfig& config, std::string_view key, std::string_view value) 
   if (key == "l2_bytes") return read_number(value, config.l2_bytes);
   if (key == "event_latency_queries") return read_number(value, config.event_latency_queries);
   if (key == "nccl_channels") return read_number(value, config.nccl_channels);
+  if (key == "answers") {
+    config.answers = unescape(value);
+    return true;
+  }
   if (key != "name" && key != "preset" && key != "books") return false;
   (key == "name" ? config.name : key == "preset" ? config.preset : config.books) = unescape(value);
   return true;
@@ -160,6 +164,7 @@ std::string format_config(const SimConfig& config) {
                      ";event_latency_queries=" + std::to_string(config.event_latency_queries) +
                      ";nccl_channels=" + std::to_string(config.nccl_channels);
   if (!config.preset.empty()) text += ";preset=" + escape(config.preset);
+  if (!config.answers.empty()) text += ";answers=" + escape(config.answers);
   if (!config.books.empty()) text += ";books=" + escape(config.books);
   return text;
 }

@@ -236,8 +236,11 @@ Attribute computed(const Body& body, int name) {
   }
   if (body.type == kPlan && (name == kPlanWorkspace || name == kPlanJson)) {
     const auto plan = plan_of(body);
-    if (name == kPlanWorkspace)
-      return integer(plan ? static_cast<int64_t>(plan->workspace_bytes) : 0);
+    if (name == kPlanWorkspace) {
+      const uint64_t bytes = plan ? plan->workspace_bytes : 0;
+      note_assumed_size("cuDNN: workspace of a convolution plan", bytes);
+      return integer(static_cast<int64_t>(bytes));
+    }
     return text(std::string("{\"simulated_plan\":\"") + (plan ? plan->name : "none") + "\"}");
   }
   if (body.type == kEngine && name == kEngineNumericalNote) {

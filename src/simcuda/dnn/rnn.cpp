@@ -106,6 +106,8 @@ DNN_EXPORT int cudnnGetRNNTempSpaceSizes(DnnHandle*, const RnnDescriptor* descri
   if (descriptor == nullptr || data == nullptr) return kDnnBadParam;
   const RnnSpaces spaces =
       rnn_spaces(descriptor->shape, data->longest_sequence, data->batch, mode == 1);
+  note_assumed_size("cuDNN: temporary spaces of a recurrent network",
+                    spaces.work_bytes + spaces.reserve_bytes);
   if (work != nullptr) *work = spaces.work_bytes;
   if (reserve != nullptr) *reserve = spaces.reserve_bytes;
   return kDnnSuccess;

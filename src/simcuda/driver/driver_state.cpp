@@ -94,6 +94,10 @@ CUresult create_state() {
   auto* state = new DriverState;
   state->config = std::move(*config);
   state->ledger = std::move(*ledger);
+  if (!state->config.answers.empty()) {
+    const Status added = add_answers_of_file(state->answers, state->config.answers);
+    if (!added) std::fprintf(stderr, "fragscope: %s\n", added.error().text.c_str());
+  }
   state->ledger->claim();
   for (size_t i = 0; i < visible.size(); ++i) {
     set_up_device(*state, static_cast<int>(i), visible[i]);
@@ -164,7 +168,7 @@ void write_books(const char* call, uint64_t address, uint64_t bytes, CUresult re
 
 CUresult unsupported_call(const char* name) {
   DriverState* state = nullptr;
-  if (ready_state(state) == CUDA_SUCCESS) state->ledger->note_unsupported(name);
+  if (ready_state(state) == CUDA_SUCCESS) state->ledger->note(Ledger::Kind::kUnsupported, name);
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 

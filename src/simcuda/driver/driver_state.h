@@ -23,6 +23,7 @@ struct Device {
   LedgerBook book;
   model::DeviceMemory memory;
   Overlay overlay;
+  Answers answers;
   CUctx_st primary;
   unsigned primary_references = 0;
   unsigned primary_flags = 0;
@@ -79,6 +80,7 @@ struct ManagedBlock {
 struct DriverState {
   SimConfig config;
   std::unique_ptr<Ledger> ledger;
+  AnswerTable answers;
   std::vector<std::unique_ptr<Device>> devices;
   std::mutex lock;
 
@@ -177,7 +179,9 @@ bool capture_node(DriverState& state, CUstream stream, CUgraphNodeType type,
                   CUgraphNode* node = nullptr);
 CUresult add_memory_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies,
                          size_t count, CUgraphNodeParams* parameters);  // not under the lock
-CUresult launch_on(DriverState& state, CUcontext context, CUstream handle, const char* kernel);
+// `rule` and `arguments` of the kernel, where they are known (answers.h).
+CUresult launch_on(DriverState& state, CUcontext context, CUstream handle,
+                   const AnswerRule* rule = nullptr, void** arguments = nullptr);
 
 CUresult pool_allocate(DriverState& state, CUmemoryPool pool, size_t bytes, CUdeviceptr* out);
 bool pool_free(DriverState& state, CUdeviceptr address, CUresult& result);

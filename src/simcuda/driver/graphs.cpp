@@ -340,7 +340,7 @@ CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream handle) {
     for (const CUdeviceptr address : exec->allocates) use_graph_block(state, address, true);
     for (const CUdeviceptr address : exec->frees) use_graph_block(state, address, false);
     calls = exec->host_calls;
-    return launch_on(state, &context, handle, "graph");
+    return launch_on(state, &context, handle);
   });
   for (const auto& call : calls) run(call);
   return result;

@@ -10,24 +10,27 @@ using namespace fragscope;
 
 namespace fragscope::simcuda {
 
-CUresult launch_on(DriverState& state, CUcontext context, CUstream handle, const char*) {
+CUresult launch_on(DriverState& state, CUcontext context, CUstream handle, const AnswerRule* rule,
+                   void** arguments) {
   const CUstream stream = find_stream(state, context, handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (capture_node(state, stream, CU_GRAPH_NODE_TYPE_KERNEL)) return CUDA_SUCCESS;
   Device& device = *stream->context->device;
   device.overlay.expire();
+  device.answers.launched(rule, arguments);
   ++device.tick;
   return CUDA_SUCCESS;
 }
 
 namespace {
 
-CUkernel kernel_of(CUmod_st& module, const char* name) {
+CUkernel kernel_of(DriverState& state, CUmod_st& module, const char* name) {
   auto& kernel = module.functions[name];
   if (kernel == nullptr) {
     kernel = std::make_unique<CUkern_st>();
     kernel->function.name = name;
     kernel->function.module = &module;
+    kernel->function.answer = state.answers.find(name);
   }
   return kernel.get();
 }
@@ -117,7 +120,8 @@ CUresult set_attribute(CUfunc_st* function, CUfunction_attribute attribute, int 
 }
 
 CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                unsigned block_x, unsigned block_y, unsigned block_z, CUstream stream) {
+                unsigned block_x, unsigned block_y, unsigned block_z, CUstream stream,
+                void** arguments) {
   return with_context([&](DriverState& state, CUctx_st& context) -> CUresult {
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const bool empty =
@@ -125,7 +129,7 @@ CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned 
     const bool too_large = grid_x > 2147483647U || grid_y > 65535 || grid_z > 65535 ||
                            static_cast<uint64_t>(block_x) * block_y * block_z > 1024;
     if (empty || too_large) return CUDA_ERROR_INVALID_VALUE;
-    return launch_on(state, &context, stream, function->name.c_str());
+    return launch_on(state, &context, stream, function->answer, arguments);
   });
 }
 
@@ -158,8 +162,17 @@ extern "C" {
 __attribute__((visibility("default"))) int fragscope_sim_note_launch(const char* name,
                                                                      CUstream stream) {
   return with_context([&](DriverState& state, CUctx_st& context) {
-    return launch_on(state, &context, stream, name);
+    return launch_on(state, &context, stream, state.answers.find(name));
   });
+}
+
+// A library chose a size by our formula.
+__attribute__((visibility("default"))) void fragscope_sim_note_assumed(const char* name,
+                                                                       size_t bytes) {
+  DriverState* state = nullptr;
+  if (ready_state(state) == CUDA_SUCCESS) {
+    state->ledger->note(Ledger::Kind::kAssumed, name, bytes);
+  }
 }
 
 __attribute__((visibility("default"))) void fragscope_sim_note_unsupported(const char* name) {
@@ -190,9 +203,9 @@ CUresult CUDAAPI cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuModuleGetFunction(CUfunction* out, CUmodule module, const char* name) {
-  return with_state([&](DriverState&) {
+  return with_state([&](DriverState& state) {
     if (out == nullptr || module == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *out = &kernel_of(*module, name)->function;
+    *out = &kernel_of(state, *module, name)->function;
     return CUDA_SUCCESS;
   });
 }
@@ -218,9 +231,9 @@ CUresult CUDAAPI cuLibraryUnload(CUlibrary library) {
   });
 }
 CUresult CUDAAPI cuLibraryGetKernel(CUkernel* out, CUlibrary library, const char* name) {
-  return with_state([&](DriverState&) {
+  return with_state([&](DriverState& state) {
     if (out == nullptr || library == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *out = kernel_of(library->module, name);
+    *out = kernel_of(state, library->module, name);
     (*out)->function.library = library;
     return CUDA_SUCCESS;
   });
@@ -296,22 +309,22 @@ CUresult CUDAAPI cuFuncIsLoaded(CUfunctionLoadingState* loaded, CUfunction funct
 
 CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                                 unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                                unsigned int block_z, unsigned int, CUstream stream, void**,
-                                void**) {
-  return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, stream);
+                                unsigned int block_z, unsigned int, CUstream stream,
+                                void** arguments, void**) {
+  return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, stream, arguments);
 }
 CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x,
                                            unsigned int grid_y, unsigned int grid_z,
                                            unsigned int block_x, unsigned int block_y,
                                            unsigned int block_z, unsigned int, CUstream stream,
-                                           void**) {
-  return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, stream);
+                                           void** arguments) {
+  return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, stream, arguments);
 }
-CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void**,
-                                  void**) {
+CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
+                                  void** arguments, void**) {
   if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return launch(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
-                config->blockDimY, config->blockDimZ, config->hStream);
+                config->blockDimY, config->blockDimZ, config->hStream, arguments);
 }
 
 CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction,

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "simcuda/answers.h"
 #include "simcuda/driver/cuda_internal.h"
 #include "simcuda/ledger.h"
 #include "simcuda/overlay.h"
@@ -100,6 +101,7 @@ struct CUfunc_st {
   std::string name;
   CUmodule module = nullptr;
   CUlibrary library = nullptr;
+  const fragscope::simcuda::AnswerRule* answer = nullptr;
   std::map<CUfunction_attribute, int> attributes;
 };
 

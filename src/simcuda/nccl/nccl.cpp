@@ -156,6 +156,7 @@ NcclResult hold_buffers(ncclComm& comm) {
   static const auto allocate = driver_call<int (*)(uint64_t*, size_t)>("cuMemAlloc_v2");
   if (comm.ranks < 2 || buffer_bytes() == 0) return kNcclSuccess;
   if (allocate == nullptr) return kNcclInternalError;
+  note_assumed_size("NCCL: buffers of a communicator", buffer_bytes());
   if (allocate(&comm.buffer, buffer_bytes()) == 0) return kNcclSuccess;
   comm.buffer = 0;
   return fail(kNcclUnhandledCudaError, "out of memory for the communicator's buffers");

@@ -8,8 +8,11 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
+
+#include "simcuda/sim_config.h"
 
 namespace fragscope::simcuda {
 
@@ -32,7 +35,9 @@ Error failure(const std::string& path, int number) {
 
 Result<Rendezvous> Rendezvous::join(const std::string& name, int ranks, int rank,
                                     const RankFacts& facts) {
-  const std::string path = "/dev/shm/fragscope-nccl-" + name;
+  const char* ledger = ::secure_getenv(kLedgerVariable);
+  const std::string path =
+      ledger == nullptr ? "/dev/shm/fragscope-nccl-" + name : std::string(ledger) + "-nccl-" + name;
   const size_t bytes = static_cast<size_t>(ranks) * sizeof(Row);
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return failure(path, errno);

@@ -1,5 +1,6 @@
-// Where the ranks of a communicator, in any number of processes, meet: a small file in /dev/shm
-// named by the communicator's random id, 0600, removed by the last rank that has read it.
+// Where the ranks of a communicator, in any number of processes, meet: a small file beside the
+// run's ledger (in /dev/shm without one) named by the communicator's random id, 0600, removed by
+// the last rank that has read it.
 #pragma once
 
 #include <cstdint>

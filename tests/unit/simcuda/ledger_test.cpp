@@ -94,13 +94,14 @@ TEST_CASE("a ledger of another machine is refused") {
 TEST_CASE("unsupported calls are counted by name") {
   auto ledger = Ledger::open(nullptr, 1, kGiB);
   REQUIRE(ledger);
-  (*ledger)->note_unsupported("cuFoo");
-  (*ledger)->note_unsupported("cuBar");
-  (*ledger)->note_unsupported("cuFoo");
-  const auto found = (*ledger)->unsupported();
+  (*ledger)->note(Ledger::Kind::kUnsupported, "cuFoo");
+  (*ledger)->note(Ledger::Kind::kUnsupported, "cuBar");
+  (*ledger)->note(Ledger::Kind::kUnsupported, "cuFoo");
+  const auto found = (*ledger)->noted(Ledger::Kind::kUnsupported);
   REQUIRE(found.size() == 2);
   CHECK(found[0].name == "cuFoo");
-  CHECK(found[0].calls == 2);
-  for (int i = 0; i < 500; ++i) (*ledger)->note_unsupported(std::to_string(i).c_str());
-  CHECK((*ledger)->unsupported().back().name == "other");
+  CHECK(found[0].times == 2);
+  for (int i = 0; i < 500; ++i)
+    (*ledger)->note(Ledger::Kind::kUnsupported, std::to_string(i).c_str());
+  CHECK((*ledger)->noted(Ledger::Kind::kUnsupported).back().name == "other");
 }

@@ -1,0 +1,68 @@
+#include "tools/simulation.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/bytes.h"
+#include "simcuda/answers.h"
+
+namespace fragscope::tools {
+namespace {
+
+using simcuda::Ledger;
+
+std::string listed(Ledger& ledger, Ledger::Kind kind) {
+  std::string text;
+  for (const Ledger::Noted& row : ledger.noted(kind)) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", row.name, row.times);
+    if (kind == Ledger::Kind::kAssumed) {
+      text += fmt::format(" (0 to {})", format_size(row.largest));
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string first_simulation_option(const RunOptions& options) {
+  if (!options.sim_log.empty()) return "--sim-log";
+  if (!options.sim_answers.empty()) return "--sim-answers";
+  if (!options.gpu_used.empty()) return "--gpu-used";
+  return "";
+}
+
+Status apply_simulation_options(const RunOptions& options, simcuda::SimConfig& gpu,
+                                uint64_t& used_bytes) {
+  if (!options.sim_answers.empty()) {
+    simcuda::AnswerTable table;
+    const Status added = simcuda::add_answers_of_file(table, options.sim_answers);
+    if (!added.ok()) return added.error();
+    std::error_code failed;
+    gpu.answers = std::filesystem::absolute(options.sim_answers, failed);
+  }
+  used_bytes = 0;
+  if (options.gpu_used.empty()) return Done{};
+  const auto bytes = parse_size(options.gpu_used);
+  if (!bytes || *bytes >= gpu.total_bytes) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("--gpu-used '{}' is not a size below the card's {}", options.gpu_used,
+                             format_size(gpu.total_bytes))};
+  }
+  used_bytes = *bytes;
+  return Done{};
+}
+
+std::vector<std::pair<std::string, std::string>> simulation_notes(Ledger& ledger) {
+  std::vector<std::pair<std::string, std::string>> notes;
+  const auto add = [&](const char* key, Ledger::Kind kind) {
+    std::string text = listed(ledger, kind);
+    if (!text.empty()) notes.emplace_back(key, std::move(text));
+  };
+  add("simulation.unsupported_calls", Ledger::Kind::kUnsupported);
+  add("simulation.answered_values", Ledger::Kind::kAnswer);
+  add("simulation.assumed_sizes", Ledger::Kind::kAssumed);
+  return notes;
+}
+
+}  // namespace fragscope::tools

@@ -1,0 +1,26 @@
+// Settings of the simulated GPU on the command line, and what a run relied on that is not exact.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "simcuda/ledger.h"
+#include "simcuda/sim_config.h"
+#include "tools/run_options.h"
+
+namespace fragscope::tools {
+
+// Options that make sense with --gpu alone; empty: none was given.
+std::string first_simulation_option(const RunOptions& options);
+
+// Applies --sim-answers and --gpu-used; `used_bytes` receives the latter's bytes (0: none).
+Status apply_simulation_options(const RunOptions& options, simcuda::SimConfig& gpu,
+                                uint64_t& used_bytes);
+
+// Notes of run.json, key and text: unsupported calls, answered values, assumed sizes; only those
+// that there were.
+std::vector<std::pair<std::string, std::string>> simulation_notes(simcuda::Ledger& ledger);
+
+}  // namespace fragscope::tools
