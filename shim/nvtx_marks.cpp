@@ -4,7 +4,7 @@
 // this way.
 //
 // Facts: nvtxDetail/nvtxTypes.h and nvtxInitDefs.h of NVTX 3 (ids, tables, layout of the
-// attributes), tests/unit/shim/abi_check.cpp holds the numbers against the headers.
+// attributes); tests/torch/test_torch_stacks.py goes through the copies in PyTorch.
 // Answers are those of NVTX without a tool, but for range ids and handles, which must be told
 // apart.
 

@@ -15,24 +15,25 @@ struct CodeFacts {
   int32_t first_line = 0;
 };
 
+template <typename Reader>
 CodeFacts facts_of(const PythonLayout& layout, uintptr_t code) {
   CodeFacts facts;
-  DirectReader::load(code + static_cast<uintptr_t>(layout.code_filename), facts.filename);
-  DirectReader::load(code + static_cast<uintptr_t>(layout.code_name), facts.name);
-  DirectReader::load(code + static_cast<uintptr_t>(layout.code_lines), facts.lines);
-  DirectReader::load(code + static_cast<uintptr_t>(layout.code_first_line), facts.first_line);
+  Reader::load(code + static_cast<uintptr_t>(layout.code_filename), facts.filename);
+  Reader::load(code + static_cast<uintptr_t>(layout.code_name), facts.name);
+  Reader::load(code + static_cast<uintptr_t>(layout.code_lines), facts.lines);
+  Reader::load(code + static_cast<uintptr_t>(layout.code_first_line), facts.first_line);
   return facts;
 }
 
 // The hash that an exact str or bytes object holds; computed by CPython when it holds none yet.
 // Other objects (a subclass may have a hash of its own, in Python) count by their address.
+template <typename Reader>
 uint64_t hash_of(const PythonRuntime& python, uintptr_t object, uintptr_t type) {
   if (object == 0) return 0;
   uintptr_t found_type = 0;
-  DirectReader::load(object + kObjectType, found_type);
-  if (found_type != type) return object;
+  if (!Reader::load(object + kObjectType, found_type) || found_type != type) return object;
   intptr_t hash = -1;
-  DirectReader::load(object + kObjectHash, hash);
+  if (!Reader::load(object + kObjectHash, hash)) return object;
   if (hash == -1) hash = python.hash(reinterpret_cast<void*>(object));
   return static_cast<uint64_t>(hash);
 }
@@ -82,30 +83,40 @@ void add_name(const PythonRuntime& python, uintptr_t object, Text& text) {
 
 }  // namespace
 
-PythonFrames::Answer PythonFrames::capture(std::span<uint64_t> out,
+PythonFrames::Answer PythonFrames::capture(std::span<uint64_t> out, bool is_main,
                                            log::LogWriter& writer) noexcept {
   Answer answer;
-  uintptr_t thread = 0;
-  const PythonRuntime* const python = python_of_thread(thread);
-  if (python == nullptr) return answer;
-  walk_python_frames<DirectReader>(*python, thread, [&](uintptr_t code, int instruction) {
+  const PythonThread thread = python_of_thread(is_main);
+  if (thread.python == nullptr) return answer;
+  if (thread.checked) {
+    walk<CheckedReader>(*thread.python, thread.state, out, answer, writer);
+  } else {
+    walk<DirectReader>(*thread.python, thread.state, out, answer, writer);
+  }
+  return answer;
+}
+
+template <typename Reader>
+void PythonFrames::walk(const PythonRuntime& python, uintptr_t thread, std::span<uint64_t> out,
+                        Answer& answer, log::LogWriter& writer) noexcept {
+  walk_python_frames<Reader>(python, thread, [&](uintptr_t code, int instruction) {
     if (answer.count == out.size()) {
       answer.truncated = true;
       return Walk::stop;
     }
-    const uint32_t id = id_of(*python, code, instruction, writer);
+    const uint32_t id = id_of<Reader>(python, code, instruction, writer);
     if (id != 0) out[answer.count++] = kPythonFrame | id;
     return Walk::go_on;
   });
-  return answer;
 }
 
+template <typename Reader>
 uint32_t PythonFrames::id_of(const PythonRuntime& python, uintptr_t code, int instruction,
                              log::LogWriter& writer) noexcept {
-  const CodeFacts facts = facts_of(python.layout, code);
-  uint64_t function = mix_hash(hash_of(python, facts.filename, python.text_type),
-                               hash_of(python, facts.name, python.text_type));
-  function = mix_hash(function, hash_of(python, facts.lines, python.bytes_type));
+  const CodeFacts facts = facts_of<Reader>(python.layout, code);
+  uint64_t function = mix_hash(hash_of<Reader>(python, facts.filename, python.text_type),
+                               hash_of<Reader>(python, facts.name, python.text_type));
+  function = mix_hash(function, hash_of<Reader>(python, facts.lines, python.bytes_type));
   function = mix_hash(function, static_cast<uint64_t>(facts.first_line));
   const uint64_t key = mix_hash(function, static_cast<uint64_t>(instruction)) | 1;
   InternMap::Entry* const entry = ids_.entry(key);
@@ -128,7 +139,7 @@ __attribute__((noinline)) uint32_t PythonFrames::intern_line(const PythonRuntime
   if (entry == nullptr) return 0;
   const uint32_t known = entry->id.load(std::memory_order_acquire);
   if (known != 0) return known;
-  const CodeFacts facts = facts_of(python.layout, code);
+  const CodeFacts facts = facts_of<DirectReader>(python.layout, code);
   Text text;
   text.add_number(line);
   text.add('\0');

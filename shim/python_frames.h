@@ -5,7 +5,7 @@
 // name and its line table, its first line and the instruction. An address that is used again for
 // other code is therefore no trap.
 //
-// Threads: any that hold the GIL. Takes no lock, allocates nothing.
+// Threads: any. Takes no lock, allocates nothing.
 #pragma once
 
 #include <atomic>
@@ -28,10 +28,14 @@ class PythonFrames {
     bool truncated = false;  // there are more than `out` holds
   };
   // The Python frames of the calling thread, innermost first, as kPythonFrame | id; none when it
-  // does not hold the GIL or the interpreter is refused (python_runtime.h).
-  Answer capture(std::span<uint64_t> out, log::LogWriter& writer) noexcept;
+  // has none or the interpreter is refused (python_runtime.h). `is_main`: the process's first.
+  Answer capture(std::span<uint64_t> out, bool is_main, log::LogWriter& writer) noexcept;
 
  private:
+  template <typename Reader>
+  void walk(const PythonRuntime& python, uintptr_t thread, std::span<uint64_t> out, Answer& answer,
+            log::LogWriter& writer) noexcept;
+  template <typename Reader>
   uint32_t id_of(const PythonRuntime& python, uintptr_t code, int instruction,
                  log::LogWriter& writer) noexcept;
   uint32_t intern_line(const PythonRuntime& python, uintptr_t code, int instruction,

@@ -1,7 +1,5 @@
 #include "shim/python_runtime.h"
 
-#include <pthread.h>
-
 #include <cstdlib>
 #include <cstring>
 
@@ -71,13 +69,18 @@ bool fill_functions(const LoadedObject& object, PythonRuntime& out) {
   if (out.thread_state == nullptr) {
     out.thread_state = function_in<void* (*)()>(object, "PyThreadState_GetUnchecked");
   }
+  out.own_thread_state = function_in<void* (*)()>(object, "PyGILState_GetThisThreadState");
+  out.is_finalizing = function_in<int (*)()>(object, "Py_IsFinalizing");
+  if (out.is_finalizing == nullptr) {
+    out.is_finalizing = function_in<int (*)()>(object, "_Py_IsFinalizing");
+  }
   out.line_of = function_in<int (*)(void*, int)>(object, "PyCode_Addr2Line");
   out.text_length = function_in<intptr_t (*)(void*)>(object, "PyUnicode_GetLength");
   out.text_char = function_in<uint32_t (*)(void*, intptr_t)>(object, "PyUnicode_ReadChar");
   out.hash = function_in<intptr_t (*)(void*)>(object, "PyObject_Hash");
   return out.code_type != 0 && out.text_type != 0 && out.bytes_type != 0 &&
-         out.thread_state != nullptr && out.line_of != nullptr && out.text_length != nullptr &&
-         out.text_char != nullptr && out.hash != nullptr;
+         out.thread_state != nullptr && out.own_thread_state != nullptr && out.line_of != nullptr &&
+         out.text_length != nullptr && out.text_char != nullptr && out.hash != nullptr;
 }
 
 State examine(const LoadedObject& object) {
@@ -87,11 +90,6 @@ State examine(const LoadedObject& object) {
   const int minor = static_cast<int>(version >> 16 & 0xff);
   g_status[std::strlen(g_status) - 2] = static_cast<char>('0' + minor / 10 % 10);
   g_status[std::strlen(g_status) - 1] = static_cast<char>('0' + minor % 10);
-  // Up to 3.11 it answers with the thread that holds the GIL, whoever asks.
-  if (minor <= 11) {
-    found.gil_thread_state = function_in<void* (*)()>(object, "PyGILState_GetThisThreadState");
-    if (found.gil_thread_state == nullptr) return State::no_symbols;
-  }
   found.layout.minor = minor;
   for (const PythonLayout& layout : kLayouts) {
     if (layout.minor == minor) found.layout = layout;
@@ -159,42 +157,50 @@ bool is_code(const PythonRuntime& python, uintptr_t code) {
          has_type(lines, python.bytes_type) && first_line >= 0 && first_line < 100'000'000;
 }
 
-// At least one frame of Python code, and every frame up to the limit is what it should be.
-bool is_proved(const PythonRuntime& python, uintptr_t thread) {
+// Every frame up to a limit has to be what it should be; without a frame nothing is proved.
+State prove_layout(const PythonRuntime& python, uintptr_t thread) {
   constexpr size_t kMostFrames = 200;
   size_t codes = 0;
-  const bool whole =
+  const bool right =
       walk_python_frames<CheckedReader>(python, thread, [&](uintptr_t code, int instruction) {
-        if (!is_code(python, code) || instruction < -8 || instruction > (1 << 28))
-          return Walk::fail;
+        const bool plausible = instruction >= -8 && instruction <= 1 << 28;
+        if (!plausible || !is_code(python, code)) return Walk::fail;
         return ++codes == kMostFrames ? Walk::stop : Walk::go_on;
       });
-  return whole && codes > 0;
+  if (!right) return State::not_proved;
+  return codes > 0 ? State::ready : State::unproved;
 }
 
 State prove(uintptr_t thread) {
-  if (g_published == 0) return is_proved(g_runtime, thread) ? State::ready : State::not_proved;
+  if (g_published == 0) return prove_layout(g_runtime, thread);
   uint64_t words[kPublishedWords];
   if (!read_checked(g_published, words, sizeof words)) return State::not_proved;
-  bool known = false;
+  State answer = State::unknown_version;
   for (const Published& row : kPublished) {
     if (row.minor != g_runtime.layout.minor) continue;
-    known = true;
     PythonRuntime candidate = g_runtime;
     candidate.layout = published_layout(row, words);
-    if (!is_plausible(candidate.layout) || !is_proved(candidate, thread)) continue;
-    g_runtime.layout = candidate.layout;
-    return State::ready;
+    const State proof =
+        is_plausible(candidate.layout) ? prove_layout(candidate, thread) : State::not_proved;
+    if (proof == State::ready) g_runtime.layout = candidate.layout;
+    if (proof == State::ready || proof == State::unproved) return proof;
+    answer = proof;
   }
-  return known ? State::not_proved : State::unknown_version;
+  return answer;
 }
 
-// The thread's own state when it holds the GIL, else 0.
-uintptr_t held_thread_state() {
+// Its state is 0 when the thread has none, or none that may be read.
+PythonThread find_thread(bool is_main) {
+  PythonThread thread;
   const auto current = reinterpret_cast<uintptr_t>(g_runtime.thread_state());
-  if (current == 0 || g_runtime.gil_thread_state == nullptr) return current;
-  const auto own = reinterpret_cast<uintptr_t>(g_runtime.gil_thread_state());
-  return own == current ? current : 0;
+  const auto own = reinterpret_cast<uintptr_t>(g_runtime.own_thread_state());
+  // Up to 3.11 thread_state() answers with the holder of the GIL, whoever asks.
+  const bool has_gil = g_runtime.layout.minor <= 11 ? own == current : current != 0;
+  thread.state = has_gil ? current : own;
+  if (has_gil || own == 0) return thread;
+  if (g_runtime.is_finalizing == nullptr || g_runtime.is_finalizing() != 0) thread.state = 0;
+  thread.checked = !is_main;
+  return thread;
 }
 
 }  // namespace
@@ -213,16 +219,18 @@ void look_for_python() noexcept {
   g_state.store(found, std::memory_order_release);
 }
 
-const PythonRuntime* python_of_thread(uintptr_t& thread) noexcept {
+PythonThread python_of_thread(bool is_main) noexcept {
   State state = g_state.load(std::memory_order_acquire);
-  if (state != State::ready && state != State::unproved) return nullptr;
-  thread = held_thread_state();
-  if (thread == 0) return nullptr;
-  if (state == State::ready) return &g_runtime;
-  if (!g_state.compare_exchange_strong(state, State::proving)) return nullptr;
-  state = prove(thread);
-  g_state.store(state, std::memory_order_release);
-  return state == State::ready ? &g_runtime : nullptr;
+  if (state != State::ready && state != State::unproved) return {};
+  PythonThread thread = find_thread(is_main);
+  if (thread.state == 0) return {};
+  if (state == State::unproved) {
+    if (!g_state.compare_exchange_strong(state, State::proving)) return {};
+    state = prove(thread.state);
+    g_state.store(state, std::memory_order_release);
+  }
+  if (state == State::ready) thread.python = &g_runtime;
+  return thread;
 }
 
 const char* python_status(uint32_t& version) noexcept {
@@ -234,7 +242,7 @@ const char* python_status(uint32_t& version) noexcept {
       return "none: no CPython is loaded";
     case State::unproved:
     case State::proving:
-      return "none yet: no call came from a thread that holds the GIL";
+      return "none yet: no call came from a thread of Python's";
     case State::ready:
       return g_status;
     case State::no_gil:

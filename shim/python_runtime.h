@@ -8,8 +8,14 @@
 //   PyUnicode_GetLength, PyUnicode_ReadChar, PyObject_Hash       of exact str and bytes objects;
 //   the
 //                                                                hash is stored in the object
-//   Py_GetVersion (to 3.10)                                      once
-// and all but the first row and the last only by a thread that holds the GIL.
+//   _Py_IsFinalizing, Py_GetVersion (to 3.10; once)
+//
+// A thread looks at its own frames alone. They stand still while it is inside a call, also when it
+// has released the GIL for the time of that call (PyTorch does so around almost every operation):
+// nobody else may change them, and they keep their code objects and the names in those alive. The
+// one exception is the end of the interpreter, which throws away the states of threads that still
+// run: then nothing is read, and threads other than the main one, which would not notice its
+// beginning in time, read without the GIL only in ways that cannot fault.
 //
 // Before anything is read directly, the structures of the running thread are walked once with reads
 // that cannot fault, and every object met has to be of the type that it should be. An interpreter
@@ -37,7 +43,8 @@ struct PythonRuntime {
   uintptr_t text_type;
   uintptr_t bytes_type;
   void* (*thread_state)();
-  void* (*gil_thread_state)();  // to 3.11; null: thread_state() answers for this thread alone
+  void* (*own_thread_state)();
+  int (*is_finalizing)();  // null: frames are read with the GIL only
   int (*line_of)(void* code, int byte_offset);
   intptr_t (*text_length)(void* text);
   uint32_t (*text_char)(void* text, intptr_t index);
@@ -51,9 +58,14 @@ inline constexpr uint8_t kFirstShimOwner = 3;  // owners from here on mark frame
 // Looks for an interpreter, if none was found yet. Not for the hot path.
 void look_for_python() noexcept;
 
-// The interpreter, when its structures are proved and the calling thread holds its GIL; `thread` is
-// then its thread state. The first such call makes the proof.
-const PythonRuntime* python_of_thread(uintptr_t& thread) noexcept;
+struct PythonThread {
+  const PythonRuntime* python = nullptr;  // null: no frames are to be had
+  uintptr_t state = 0;
+  bool checked = false;  // only to be read with CheckedReader
+};
+// Of the calling thread; `is_main`: it is the process's first. The first call that finds a thread
+// state makes the proof.
+PythonThread python_of_thread(bool is_main) noexcept;
 
 // "cpython 3.11", or why there are no Python frames. `version` changes with the answer.
 const char* python_status(uint32_t& version) noexcept;

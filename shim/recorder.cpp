@@ -43,7 +43,8 @@ void attach_stack(Session& session, Event& event) {
   CallStack stack;
   if (settings.python_stacks) {
     const PythonFrames::Answer python =
-        session.python.capture({stack.frames, settings.stack_depth}, session.writer);
+        session.python.capture({stack.frames, settings.stack_depth},
+                               event.tid == session.writer.header()->pid, session.writer);
     stack.count = python.count;
     stack.truncated = python.truncated;
   }

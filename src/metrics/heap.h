@@ -37,6 +37,7 @@ class DeviceHeap {
   // no completions leaves active and inactive_split unknown.
   HeapFigures figures(bool one_stream) const;
   Layout layout() const;
+  uint64_t allocated() const { return allocated_.current(); }
   uint64_t allocated_peak_seq() const { return allocated_.peak_seq(); }
   uint64_t allocated_now() const { return allocated_.current(); }
   const std::vector<replay::OomFact>& ooms() const { return ooms_; }

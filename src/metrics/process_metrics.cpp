@@ -27,6 +27,7 @@ struct FirstPass {
   Heaps heaps;
   DriverBytes driver;
   PinnedBytes pinned;
+  Phases phases;
 
   explicit FirstPass(const replay::ProcessFacts& facts) : plane(facts.block_source) {}
 
@@ -40,10 +41,24 @@ struct FirstPass {
       pinned.feed(event);
       plane.feed(event, ops);
       for (const BlockOp& op : ops) apply(heaps, op);
+      if (phases.wants(event)) phases.feed(event, held());
+      last_time_ns = std::max(last_time_ns, event.time_ns);
     }
+    metrics.phases = phases.finish(last_time_ns);
   }
 
  private:
+  HeldBytes held() const {
+    HeldBytes bytes;
+    for (const auto& [index, gauge] : driver.devices()) bytes.driver += gauge.current();
+    if (heaps.empty()) return bytes;
+    bytes.allocated = 0;
+    for (const auto& [index, heap] : heaps) *bytes.allocated += heap.allocated();
+    return bytes;
+  }
+
+  uint64_t last_time_ns = 0;
+
   static void count(const Event& event, ProcessMetrics& metrics) {
     ++metrics.events;
     const Plane plane_of_event = plane_of(event.kind);

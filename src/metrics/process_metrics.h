@@ -14,6 +14,7 @@
 #include "metrics/gauge.h"
 #include "metrics/heap.h"
 #include "metrics/layout.h"
+#include "metrics/phases.h"
 #include "replay/event_stream.h"
 #include "replay/figures.h"
 #include "replay/process_facts.h"
@@ -43,6 +44,7 @@ struct ProcessMetrics {
   replay::BlockSource source = replay::BlockSource::none;
   std::map<int32_t, DeviceMetrics> devices;
   KnownLevel pinned_driver;
+  std::vector<Phase> phases;
   Coverage coverage;
   uint64_t events = 0;  // of all planes
   uint64_t driver_events = 0;

@@ -325,6 +325,18 @@ ProcessData build_replayed_process(const ProcessMetrics& measured,
   return data;
 }
 
+std::vector<PhaseData> phases_of(const ProcessMetrics& measured,
+                                 const std::unordered_map<uint32_t, std::string>& texts) {
+  std::vector<PhaseData> result;
+  for (const metrics::Phase& phase : measured.phases) {
+    const auto name = texts.find(phase.text);
+    result.push_back({name == texts.end() ? std::string() : name->second, phase.count,
+                      phase.total_ns, phase.driver_peak, phase.allocated_peak,
+                      phase.allocated_growth});
+  }
+  return result;
+}
+
 void mark_damaged(const DamageData& damage, ProcessData& process) {
   process.damage = damage;
   process.pinned_driver.final.reset();

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "metrics/process_metrics.h"
 #include "metrics/replay_metrics.h"
@@ -22,6 +25,10 @@ struct BuildOptions {
 // `symbols`: nullptr leaves every stack empty.
 ProcessData build_process(const metrics::ProcessMetrics& measured, symbolize::Symbolizer* symbols,
                           const BuildOptions& options = {});
+
+// `texts`: the process's text table.
+std::vector<PhaseData> phases_of(const metrics::ProcessMetrics& measured,
+                                 const std::unordered_map<uint32_t, std::string>& texts);
 
 // The same with the figures of a replay in place of the recorded ones. Bytes that CUDA counts
 // belong to the recording: they stay in a verify and are unknown in a what-if.

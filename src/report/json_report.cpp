@@ -154,6 +154,15 @@ Json damage_json(const std::optional<DamageData>& damage) {
           {"events_recorded", known(damage->events_recorded)}};
 }
 
+Json phase_json(const PhaseData& phase) {
+  return {{"name", phase.name},
+          {"count", phase.count},
+          {"total_ns", phase.total_ns},
+          {"driver_peak_bytes", phase.driver_peak_bytes},
+          {"allocated_peak_bytes", known(phase.allocated_peak_bytes)},
+          {"allocated_growth_bytes", known(phase.allocated_growth_bytes)}};
+}
+
 Json process_json(const ProcessData& process) {
   Json out = {{"pid", process.pid},
               {"program", process.program},
@@ -173,6 +182,7 @@ Json process_json(const ProcessData& process) {
   out["devices"] = list(process.devices, [&](const DeviceData& device) {
     return device_json(device, process.replay.has_value());
   });
+  out["phases"] = list(process.phases, phase_json);
   out["pinned_bytes"] = {{"driver", level(process.pinned_driver)},
                          {"torch_host", level(process.pinned_torch_host)}};
   out["notes"] = process.notes;

@@ -124,6 +124,15 @@ struct DeviceData {
   std::optional<uint64_t> ooms_avoided;
 };
 
+struct PhaseData {
+  std::string name;
+  uint64_t count = 0;
+  uint64_t total_ns = 0;
+  uint64_t driver_peak_bytes = 0;
+  std::optional<uint64_t> allocated_peak_bytes;
+  std::optional<int64_t> allocated_growth_bytes;
+};
+
 struct ReplayData {
   std::string mode;  // verified, what_if, modelled, undecidable
   std::optional<std::string> reason;
@@ -151,6 +160,7 @@ struct ProcessData {
   std::string block_source;
   metrics::Coverage coverage;
   std::vector<DeviceData> devices;
+  std::vector<PhaseData> phases;
   metrics::KnownLevel pinned_driver;
   metrics::KnownLevel pinned_torch_host;
   std::optional<ReplayData> replay;

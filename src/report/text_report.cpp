@@ -102,6 +102,7 @@ class TextWriter {
       line("  pinned host memory  peak {}, at the end {}", bytes_text(data.pinned_driver.peak),
            bytes_text(data.pinned_driver.final));
     }
+    phases(data);
     for (const DeviceData& entry : data.devices) device(entry);
     if (data.devices.empty()) line("  no device memory was asked for");
   }
@@ -114,6 +115,26 @@ class TextWriter {
     }
     line("  coverage {} entry points hooked; passed through unhooked: {}", count_text(seen.hooked),
          unhooked.empty() ? (seen.hooked ? "none" : "unknown") : clean(unhooked));
+  }
+
+  void phases(const ProcessData& data) {
+    if (data.phases.empty()) return;
+    constexpr size_t kMostPhases = 20;
+    const size_t shown = std::min(data.phases.size(), kMostPhases);
+    line("  phases named by the program (first {} of {}; bytes of all devices)", shown,
+         data.phases.size());
+    line("    {:>12}{:>14}{:>14}{:>8}  name", "CUDA peak", "blocks peak", "grew by", "times");
+    for (const PhaseData& phase : std::span(data.phases).first(shown)) {
+      line("    {:>12}{:>14}{:>14}{:>8}  {}", format_size(phase.driver_peak_bytes),
+           bytes_text(phase.allocated_peak_bytes), growth_text(phase.allocated_growth_bytes),
+           phase.count, clean(phase.name));
+    }
+  }
+
+  static std::string growth_text(const std::optional<int64_t>& bytes) {
+    if (!bytes) return "unknown";
+    const auto size = static_cast<uint64_t>(*bytes < 0 ? -*bytes : *bytes);
+    return (*bytes < 0 ? "−" : "+") + format_size(size);
   }
 
   void replay(const ReplayData& data) {

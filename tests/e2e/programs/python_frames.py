@@ -26,10 +26,10 @@ def frames_from(frame):
     return seen
 
 
-def call(library=holding, expected=None):
+def call(library=holding):
     size = next(sizes)
     said = (frames_from(sys._getframe()), library.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size)))
-    print(json.dumps([size, said[0] if expected is None else expected]))
+    print(json.dumps([size, said[0]]))
 
 
 class Layer:
@@ -131,8 +131,16 @@ def main():
     recurse(400)
     generated()
     in_thread(call)
-    call(releasing, expected=[])  # no GIL: no Python frames
-    in_thread(lambda: call(releasing, expected=[]))
+    call(releasing)  # without the GIL, while another thread has it
+    in_thread(lambda: call(releasing))
+    done = threading.Event()
+    worker = threading.Thread(target=lambda: [sum(range(1000)) for _ in iter(done.is_set, True)])
+    worker.start()
+    for _ in range(200):
+        call(releasing)
+    in_thread(lambda: [call(releasing) for _ in range(200)])
+    done.set()
+    worker.join()
     eval("call()")
 
 
