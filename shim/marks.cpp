@@ -1,6 +1,7 @@
 #include "shim/marks.h"
 
 #include "shim/export.h"
+#include "shim/process_facts.h"
 #include "shim/recorder.h"
 
 namespace fragscope::shim {
@@ -38,6 +39,16 @@ void log_mark(EventKind kind, std::string_view text, uint64_t range) noexcept {
     event.text = text_id(*session, text.substr(0, kMaxText));
   }
   submit(*session, event);
+}
+
+void log_requested_mark(Session& session, std::string_view text) noexcept {
+  Event event;
+  event.kind = EventKind::mark;
+  event.flags = kFlagSourceApi;
+  event.text = text_id(session, text.substr(0, kMaxText));
+  event.tid = thread_id();
+  event.time_ns = monotonic_ns();
+  session.writer.write(event);
 }
 
 }  // namespace fragscope::shim

@@ -15,4 +15,8 @@ namespace fragscope::shim {
 // the id that both have). Texts are cut after 1000 bytes.
 void log_mark(EventKind kind, std::string_view text, uint64_t range = kUnknown) noexcept;
 
+struct Session;
+// A mark that somebody outside asked for: no stack, it is nobody's call.
+void log_requested_mark(Session& session, std::string_view text) noexcept;
+
 }  // namespace fragscope::shim

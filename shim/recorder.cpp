@@ -1,9 +1,12 @@
 #include "shim/recorder.h"
 
+#include <cstring>
+
 #include "shim/call_stack.h"
 #include "shim/coverage.h"
 #include "shim/device_facts.h"
 #include "shim/export.h"
+#include "shim/marks.h"
 #include "shim/process_facts.h"
 #include "shim/python_runtime.h"
 #include "shim/real_api.h"
@@ -178,10 +181,34 @@ Session* session_for(EventKind kind) noexcept {
   return is_memory_call(kind) ? get_or_create_session() : current_session();
 }
 
+namespace {
+
+// What was asked for from outside (log_control.h).
+bool is_paused(const Session& session) {
+  log::LogHeader& header = *session.writer.header();
+  if (header.paused.load(std::memory_order_relaxed) == 0) return false;
+  header.skipped_events.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+// One thread takes it; the text stands still until it says that it is done.
+void take_requested_mark(Session& session) {
+  log::LogHeader& header = *session.writer.header();
+  const uint32_t wanted = header.mark_wanted.load(std::memory_order_acquire);
+  uint32_t claimed = header.mark_claimed.load(std::memory_order_relaxed);
+  if (claimed == wanted || !header.mark_claimed.compare_exchange_strong(claimed, wanted)) return;
+  log_requested_mark(session, {header.mark_text, strnlen(header.mark_text, log::kMaxRequestBytes)});
+  header.mark_done.store(wanted, std::memory_order_release);
+}
+
+}  // namespace
+
 void submit(Session& session, Event& event) noexcept {
+  if (is_paused(session)) return;
   const ErrnoKeeper keep;
   const bool outer = t_state.in_shim;
   t_state.in_shim = true;
+  take_requested_mark(session);
   prepare(session, event);
   event.time_ns = monotonic_ns();
   session.writer.write(event);
@@ -191,8 +218,9 @@ void submit(Session& session, Event& event) noexcept {
 void open_event(Event& event) noexcept {
   const ErrnoKeeper keep;
   Session* const session = session_for(event.kind);
-  if (session == nullptr) return;
+  if (session == nullptr || is_paused(*session)) return;
   t_state.in_shim = true;
+  take_requested_mark(*session);
   prepare(*session, event);
   event.time_ns = monotonic_ns();
   const log::LogWriter::Ticket ticket = session->writer.reserve();

@@ -131,6 +131,9 @@ Status LogToTrace::seal(log::LogReader& reader, trace::ProcessExit exit) {
   process->dropped_events = state->dropped_events;
   process->torn_records = reader.torn_records();
   process->properties["log.finished"] = state->finished ? "1" : "0";
+  if (const uint64_t skipped = reader.skipped_events(); skipped != 0) {
+    process->properties["log.skipped_events"] = std::to_string(skipped);
+  }
   if (state->grow_errno != 0) {
     process->properties["log.grow_errno"] = std::to_string(state->grow_errno);
   }

@@ -79,6 +79,10 @@ bool ProcessLog::open() {
     obstacle_ = Error{ErrorCode::kForeign, log_path_ + ": its writer did not say who it is"};
     return false;
   }
+  if (!reader->claim()) {
+    obstacle_ = Error{ErrorCode::kPermission, log_path_ + ": another fragscope drains it already"};
+    return false;
+  }
   obstacle_.reset();
   pid_ = identity->pid;
   start_ticks_ = identity->start_ticks;
@@ -120,6 +124,16 @@ Status ProcessLog::take(bool is_alive) {
     if (reader_->position() - flushed_position_ < most) continue;
     if (Status status = publish(); !status) return status;
   }
+  return serve_flush();
+}
+
+// `fragscope ctl flush`: what was in the log by now is in the file.
+Status ProcessLog::serve_flush() {
+  const uint64_t wanted = reader_->flush_wanted();
+  if (wanted == flushes_done_) return Done{};
+  if (Status status = publish(); !status) return status;
+  flushes_done_ = wanted;
+  reader_->set_flush_done(wanted);
   return Done{};
 }
 

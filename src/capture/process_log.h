@@ -60,6 +60,7 @@ class ProcessLog {
   Status start_trace();
   Status take(bool is_alive);
   Status publish();
+  Status serve_flush();
   Status end();
   Status fail(const Error& error);
   void discard(Phase phase);
@@ -77,6 +78,7 @@ class ProcessLog {
   uint64_t dropped_events_ = 0;
   uint64_t torn_records_ = 0;
   uint64_t flushed_position_ = 0;
+  uint64_t flushes_done_ = 0;
 
   std::optional<log::LogReader> reader_;
   std::unique_ptr<TraceFile> file_;

@@ -40,8 +40,8 @@ inline constexpr uint64_t kChunkSlots = 16384;  // growth unit: 1.5 MiB
 inline constexpr uint64_t kReserveSlack = 4096;
 inline constexpr uint64_t kDefaultCapacityBytes = 1ull << 30;
 inline constexpr size_t kMaxApis = 512;
-// Text ids with this bit are given out to writers outside of the process.
-inline constexpr uint32_t kForeignText = 1u << 31;
+// A mark that is set from outside travels in the header.
+inline constexpr size_t kMaxRequestBytes = 1000;
 
 enum class SlotType : uint8_t { event = 1, blob = 2 };
 
@@ -128,12 +128,18 @@ struct LogHeader {
 
   alignas(64) std::atomic<uint64_t> api_calls[kMaxApis];  // calls per api id, reported or not
 
-  // Since version 2 (before: zero). What others ask of the process: it looks, nobody waits for it.
+  // Since version 2 (before: zero). What others ask of the process (log_control.h): it looks with
+  // its next event, nobody waits for it. A mark is asked for by filling mark_text and then raising
+  // mark_wanted by one, under an exclusive flock() of the file and only when mark_done has caught
+  // up.
   alignas(64) std::atomic<uint32_t> paused;  // not 0: events are not recorded, only counted
-  std::atomic<uint32_t> foreign_texts;       // texts of marks set from outside: kForeignText | n
-  std::atomic<uint64_t> skipped_events;      // not recorded, as was asked: paused, or too small
-  std::atomic<uint64_t> flush_wanted;        // number of the newest request to write all to disk
-  std::atomic<uint64_t> flush_done;          // … that the collector has carried out
+  std::atomic<uint32_t> mark_wanted;
+  std::atomic<uint32_t> mark_claimed;  // by the thread that logs it
+  std::atomic<uint32_t> mark_done;
+  std::atomic<uint64_t> skipped_events;  // while paused
+  std::atomic<uint64_t> flush_wanted;    // number of the newest request to write all to disk
+  std::atomic<uint64_t> flush_done;      // … that the collector has carried out
+  char mark_text[kMaxRequestBytes + 1];  // NUL-terminated
 };
 
 static_assert(sizeof(Slot) == kSlotBytes);

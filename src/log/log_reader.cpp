@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "event/event_names.h"
+#include "log/log_control.h"
 
 namespace fragscope::log {
 namespace {
@@ -310,5 +311,25 @@ Status LogReader::publish() {
   published_ = target;
   return Done{};
 }
+
+uint64_t LogReader::control_word(size_t offset) const {
+  uint64_t word = 0;
+  const Status read =
+      pread_zero_filled(region_.fd(), offset, std::as_writable_bytes(std::span(&word, 1)), path_);
+  return read.ok() ? word : 0;
+}
+
+uint64_t LogReader::flush_wanted() const { return control_word(offsetof(LogHeader, flush_wanted)); }
+
+uint64_t LogReader::skipped_events() const {
+  return control_word(offsetof(LogHeader, skipped_events));
+}
+
+void LogReader::set_flush_done(uint64_t number) {
+  if (access_ != Access::drain || file_bytes() < kHeaderBytes) return;
+  reinterpret_cast<LogHeader*>(region_.data())->flush_done.store(number);
+}
+
+bool LogReader::claim() { return claim_log(region_.fd()); }
 
 }  // namespace fragscope::log

@@ -86,7 +86,15 @@ class LogReader {
   // part, so that a later resume() still finds their first parts.
   Status publish();
 
+  // What is asked of the one who drains (log_control.h): to write all to disk.
+  uint64_t flush_wanted() const;
+  void set_flush_done(uint64_t number);
+  uint64_t skipped_events() const;
+  // Makes this the one reader that drains, as long as it lives; false: another one does.
+  bool claim();
+
  private:
+  uint64_t control_word(size_t offset) const;
   LogReader(SharedRegion region, std::string path, Access access);
 
   Status load_header();

@@ -21,7 +21,8 @@ struct Phase {
   uint64_t total_ns = 0;
   uint64_t driver_peak = 0;                // bytes held from CUDA
   std::optional<uint64_t> allocated_peak;  // bytes of blocks; absent: no block plane
-  std::optional<int64_t> allocated_growth;  // at the ends of its ranges minus at their starts, summed
+  std::optional<int64_t>
+      allocated_growth;  // at the ends of its ranges minus at their starts, summed
 };
 
 struct HeldBytes {

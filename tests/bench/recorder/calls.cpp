@@ -1,4 +1,5 @@
-// Loops of cudaMalloc and cudaFree, timed: for the program hook_cost and, through ctypes, for Python.
+// Loops of cudaMalloc and cudaFree, timed: for the program hook_cost and, through ctypes, for
+// Python.
 //
 // Time is CPU time of the threads: other programs on the machine lengthen it little.
 #include <ctime>

@@ -27,10 +27,13 @@ TEST_CASE("offsets of the header") {
   CHECK(offsetof(log::LogHeader, finished) == 340);
   CHECK(offsetof(log::LogHeader, api_calls) == 384);
   CHECK(offsetof(log::LogHeader, paused) == 4480);
-  CHECK(offsetof(log::LogHeader, foreign_texts) == 4484);
-  CHECK(offsetof(log::LogHeader, skipped_events) == 4488);
-  CHECK(offsetof(log::LogHeader, flush_wanted) == 4496);
-  CHECK(offsetof(log::LogHeader, flush_done) == 4504);
+  CHECK(offsetof(log::LogHeader, mark_wanted) == 4484);
+  CHECK(offsetof(log::LogHeader, mark_claimed) == 4488);
+  CHECK(offsetof(log::LogHeader, mark_done) == 4492);
+  CHECK(offsetof(log::LogHeader, skipped_events) == 4496);
+  CHECK(offsetof(log::LogHeader, flush_wanted) == 4504);
+  CHECK(offsetof(log::LogHeader, flush_done) == 4512);
+  CHECK(offsetof(log::LogHeader, mark_text) == 4520);
   CHECK(log::commit_word(0, log::SlotType::event, false) == 0x102);
   CHECK(log::commit_word(0, log::SlotType::event, true) == 0x103);
   CHECK(log::commit_word(6, log::SlotType::blob, true) == 0x705);

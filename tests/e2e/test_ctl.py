@@ -1,0 +1,119 @@
+"""Asking something of a recorded process from outside; collecting one that runs already."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from conftest import Run, one_line
+
+
+@pytest.fixture
+def started(fragscope):
+    """A recorded process that waits twice: before and after it allocates 2000 bytes."""
+    directory = fragscope.new_directory()
+    runner = fragscope.start("run", "--gpu", "1GiB", "-q", "-o", directory, "--", *fragscope.steps(
+        "alloc", 1000, "wait", "alloc", 2000, "wait", "alloc", 3000))
+    lines = [runner.stdout.readline(), runner.stdout.readline()]
+    assert lines[1] == b"waiting\n"
+    pid = int(subprocess.run(["pgrep", "-P", str(runner.pid)], capture_output=True, check=True).stdout)
+    yield runner, pid, directory
+    runner.kill()
+    runner.wait()
+
+
+def go_on(runner):
+    runner.stdin.write(b"\n")
+    runner.stdin.flush()
+    return [runner.stdout.readline(), runner.stdout.readline()]
+
+
+def sizes(run):
+    return [e["size"] for e in run.events() if e["kind"] == "device_alloc"]
+
+
+def test_stop_and_start(fragscope, started):
+    runner, pid, directory = started
+    fragscope("ctl", "stop", pid, check=True)
+    go_on(runner)
+    answer = fragscope("ctl", "start", pid, check=True).stdout.decode()
+    assert "1 events were not recorded" in answer
+    runner.communicate(b"\n", timeout=60)
+    run = Run(fragscope, directory, None)
+    assert sizes(run) == [1000, 3000]
+    assert run.info()["processes"][0]["properties"]["log.skipped_events"] == "1"
+    texts = [e["text"] for e in run.events() if e["kind"] == "mark"]
+    assert texts == ["fragscope: recording goes on; 1 events in all were not recorded"]
+
+
+def test_mark_comes_before_the_next_event(fragscope, started):
+    runner, pid, directory = started
+    fragscope("ctl", "mark", pid, "hello é", check=True)
+    again = fragscope("ctl", "mark", pid, "too soon")
+    assert again.returncode == 1 and "has not been taken" in one_line(again.stderr)
+    go_on(runner)
+    fragscope("ctl", "mark", pid, "x" * 5000, check=True)
+    runner.communicate(b"\n", timeout=60)
+    seen = [(e["kind"], e.get("text", e["size"])) for e in Run(fragscope, directory, None).events()]
+    assert seen == [("device_alloc", 1000), ("mark", "hello é"), ("device_alloc", 2000),
+                    ("mark", "x" * 1000), ("device_alloc", 3000)]
+
+
+def test_flush_puts_all_into_the_trace(fragscope, started):
+    runner, pid, directory = started
+    go_on(runner)
+    fragscope("ctl", "flush", pid, check=True)
+    (trace,) = directory.glob("*.fst")
+    copy = directory.parent / "copy.fst"
+    copy.write_bytes(trace.read_bytes())
+    events = fragscope("events", "--jsonl", copy).stdout.splitlines()
+    assert [json.loads(e)["size"] for e in events] == [1000, 2000]
+
+
+def test_who_is_not_recorded(fragscope):
+    for pid, words in ((os.getpid(), "is not recorded"), (2**22 - 1, "no process")):
+        done = fragscope("ctl", "stop", pid)
+        assert done.returncode == 3 and words in one_line(done.stderr)
+
+
+def preloaded(fragscope, build, directory, *steps):
+    sim = build / "lib/fragscope/sim"
+    environment = fragscope.environment | {
+        "LD_PRELOAD": str(build / "lib/libfragscope.so"), "LD_LIBRARY_PATH": str(sim),
+        "FRAGSCOPE_SIM": "devices=1;total_bytes=1073741824", "FRAGSCOPE_OUT": str(directory)}
+    process = subprocess.Popen(fragscope.steps(*steps), env=environment, stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE)
+    while process.stdout.readline() != b"waiting\n":
+        assert process.poll() is None
+    return process
+
+
+def test_collect_a_running_process(fragscope, build):
+    directory = fragscope.new_directory()
+    process = preloaded(fragscope, build, directory, "alloc", 1000, "wait", "alloc", 2000, "kill", 9)
+    collector = fragscope.start("collect", process.pid)
+    assert b"collecting process" in collector.stderr.readline()
+    while not list(directory.glob("*.fst")):
+        os.sched_yield()
+    second = fragscope("collect", process.pid)
+    assert second.returncode == 1 and "has a collector already" in one_line(second.stderr)
+    process.communicate(b"\n", timeout=60)
+    assert collector.wait(timeout=60) == 0
+    run = Run(fragscope, directory, None)
+    assert sizes(run) == [1000, 2000]
+    assert run.info()["run"]["sealed"] and not list(directory.glob("*.fslog"))
+
+
+def test_collecting_can_be_stopped_and_taken_up_again(fragscope, build):
+    directory = fragscope.new_directory()
+    process = preloaded(fragscope, build, directory, "alloc", 1000, "wait", "alloc", 2000)
+    collector = fragscope.start("collect", process.pid)
+    while not list(directory.glob("*.fst")):
+        os.sched_yield()
+    collector.terminate()
+    assert collector.wait(timeout=60) == 0
+    assert sizes(Run(fragscope, directory, None)) == [1000]  # while it lives, without a collector
+    process.communicate(b"\n", timeout=60)
+    assert sizes(Run(fragscope, directory, None)) == [1000, 2000]

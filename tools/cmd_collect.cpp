@@ -1,0 +1,70 @@
+// fragscope collect: drains the log of a process that was started with the recorder preloaded.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+
+#include "capture/collector.h"
+#include "log/log_control.h"
+#include "tools/command.h"
+#include "tools/recorded_process.h"
+#include "tools/version.h"
+
+namespace fragscope::tools {
+namespace {
+
+// True when the user wants to stop.
+bool wait_a_little(const sigset_t& signals) {
+  constexpr long kPollNs = 20'000'000;
+  const timespec time{0, kPollNs};
+  return ::sigtimedwait(&signals, nullptr, &time) > 0;
+}
+
+int collect(uint32_t pid) {
+  const auto log = find_log_of(pid);
+  if (!log) return fail(log.error());
+  {
+    const auto control = log::LogControl::open(*log);
+    if (!control) return fail(control.error());
+    if (control->has_collector()) {
+      return fail(fmt::format("process {} has a collector already", pid), kExitNo);
+    }
+  }
+  const std::string directory = std::filesystem::path(*log).parent_path().string();
+  trace::RunInfo info;
+  info.fragscope_version = kVersion;
+  auto collector = capture::Collector::open({directory, directory, info});
+  if (!collector) return fail(collector.error(), kExitOutput);
+  say(fmt::format("collecting process {} in {} until it ends (Ctrl-C: stop collecting)", pid,
+                  directory));
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+  Status polled = collector->poll();
+  while (polled && collector->live_processes() > 0 && !wait_a_little(signals)) {
+    polled = collector->poll();
+  }
+  const auto summary = collector->finish({trace::ExitKind::vanished, 0});
+  if (!polled) return fail(polled.error(), kExitOutput);
+  if (!summary) return fail(summary.error(), kExitOutput);
+  say(fmt::format("collected {} events of {} process{} in {}", summary->events, summary->processes,
+                  summary->processes == 1 ? "" : "es", directory));
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_collect_command(CLI::App& app, CommandContext& context) {
+  CLI::App* command = app.add_subcommand(
+      "collect", "Write the trace of a process that was started with LD_PRELOAD, while it runs");
+  const auto pid = std::make_shared<uint32_t>(0);
+  command->add_option("PID", *pid, "The process")->required();
+  command->callback([pid, &context] { context.exit_code = collect(*pid); });
+}
+
+}  // namespace fragscope::tools

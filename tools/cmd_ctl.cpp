@@ -1,0 +1,99 @@
+// fragscope ctl: asks something of a process that is being recorded.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "log/log_control.h"
+#include "tools/command.h"
+#include "tools/recorded_process.h"
+
+namespace fragscope::tools {
+namespace {
+
+struct CtlOptions {
+  uint32_t pid = 0;
+  std::string text;
+};
+
+int with_log(const CtlOptions& options, int (*act)(log::LogControl&, const CtlOptions&)) {
+  const auto path = find_log_of(options.pid);
+  if (!path) return fail(path.error());
+  auto control = log::LogControl::open(*path);
+  if (!control) return fail(control.error());
+  return act(*control, options);
+}
+
+int start(log::LogControl& control, const CtlOptions& options) {
+  if (!control.set_paused(false)) {
+    fmt::print("process {} is being recorded already\n", options.pid);
+    return kExitOk;
+  }
+  const uint64_t skipped = control.skipped_events();
+  // In the trace, so that a reader sees the gap. One that waits already says enough.
+  static_cast<void>(control.request_mark(
+      fmt::format("fragscope: recording goes on; {} events in all were not recorded", skipped)));
+  fmt::print("process {} is recorded again; {} events were not recorded\n", options.pid, skipped);
+  return kExitOk;
+}
+
+int stop(log::LogControl& control, const CtlOptions& options) {
+  const bool was_paused = control.set_paused(true);
+  fmt::print("process {} {}\n", options.pid,
+             was_paused ? "was not recorded anyway" : "is not recorded until `fragscope ctl start`");
+  return kExitOk;
+}
+
+int mark(log::LogControl& control, const CtlOptions& options) {
+  const Status asked = control.request_mark(options.text);
+  if (!asked) return fail(fmt::format("process {}: {}", options.pid, asked.error().text), kExitNo);
+  fmt::print("the mark comes with the next event of process {}\n", options.pid);
+  return kExitOk;
+}
+
+// Without a collector the log is a file that readers read as it is: nothing is held back.
+int flush(log::LogControl& control, const CtlOptions& options) {
+  if (!control.has_collector()) {
+    fmt::print("process {} has no collector: its log can be read as it is\n", options.pid);
+    return kExitOk;
+  }
+  constexpr std::chrono::milliseconds kStep{10};
+  constexpr int kMostSteps = 1000;
+  const uint64_t number = control.request_flush();
+  for (int step = 0; step < kMostSteps; ++step) {
+    if (control.flush_done() >= number) {
+      fmt::print("all that process {} has recorded is in its trace file\n", options.pid);
+      return kExitOk;
+    }
+    std::this_thread::sleep_for(kStep);
+  }
+  return fail(fmt::format("process {}: its collector did not answer", options.pid), kExitNo);
+}
+
+CLI::App* add(CLI::App& parent, const char* name, const char* help, CommandContext& context,
+              const std::shared_ptr<CtlOptions>& options,
+              int (*act)(log::LogControl&, const CtlOptions&)) {
+  CLI::App* command = parent.add_subcommand(name, help);
+  command->add_option("PID", options->pid, "A process that is being recorded")->required();
+  command->callback([options, act, &context] { context.exit_code = with_log(*options, act); });
+  return command;
+}
+
+}  // namespace
+
+void add_ctl_command(CLI::App& app, CommandContext& context) {
+  CLI::App* command = app.add_subcommand("ctl", "Ask something of a process that is recorded");
+  command->require_subcommand(1);
+  const auto options = std::make_shared<CtlOptions>();
+  add(*command, "stop", "Record nothing until `start`", context, options, stop);
+  add(*command, "start", "Record again", context, options, start);
+  add(*command, "mark", "Put a mark into the recording", context, options, mark)
+      ->add_option("TEXT", options->text, "What the mark says")
+      ->required();
+  add(*command, "flush", "Wait until all that is recorded is in the trace file", context, options,
+      flush);
+}
+
+}  // namespace fragscope::tools
