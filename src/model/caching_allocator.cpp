@@ -25,8 +25,8 @@ uint64_t CachingAllocator::segment_size(uint64_t rounded) const {
 
 FreeEntry CachingAllocator::entry_of(BlockIndex index) const {
   const Block& block = blocks_[index];
-  const uint64_t tie = profile_.tie == TieRule::kAddress ? block.address : block.number;
-  return {block.size, tie, block.address, index};
+  const uint32_t tie = profile_.tie == TieRule::kAddress ? 0 : block.number;
+  return {block.size, block.address, tie, index};
 }
 
 void CachingAllocator::insert_free(BlockIndex index) {

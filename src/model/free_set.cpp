@@ -1,124 +1,162 @@
 #include "model/free_set.h"
 
-#include <algorithm>
+#include <bit>
 
 namespace fragscope::model {
 
-namespace {
+uint32_t FreeSet::bin_of(uint64_t size) {
+  const uint64_t units = size >> 9;
+  if (units < kUnits) return static_cast<uint32_t>(units);
+  const auto power = static_cast<uint32_t>(std::bit_width(units)) - 1;  // at least 6
+  const auto within = static_cast<uint32_t>(units >> (power - 5)) % kPerPower;
+  return kUnits + (power - 6) * kPerPower + within;
+}
 
-// std::lower_bound whose steps are conditional moves.
-template <typename Less>
-const FreeEntry* first_not_less(const FreeEntry* first, size_t count, Less less) {
-  while (count > 1) {
-    const size_t half = count / 2;
-    first += less(first[half - 1]) ? half : 0;
-    count -= half;
+uint32_t FreeSet::next_bin(uint32_t bin) const {
+  uint32_t word = bin / 64;
+  if (word >= kWords) return kBins;
+  uint64_t bits = used_[word] & (~uint64_t{0} << (bin % 64));
+  while (bits == 0) {
+    if (++word == kWords) return kBins;
+    bits = used_[word];
   }
-  return first + (count == 1 && less(*first) ? 1 : 0);
+  return word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
 }
 
-}  // namespace
-
-uint32_t FreeSet::place_for(const FreeEntry& entry) const {
-  const FreeEntry* found = first_not_less(greatest_.data(), greatest_.size(),
-                                          [&](const FreeEntry& other) { return other < entry; });
-  const auto place = static_cast<uint32_t>(found - greatest_.data());
-  return std::min(place, static_cast<uint32_t>(greatest_.size()) - 1);
+uint32_t FreeSet::bin_before(uint32_t bin) const {
+  uint32_t word = bin / 64;
+  uint64_t bits = word < kWords ? used_[word] & ~(~uint64_t{0} << (bin % 64)) : 0;
+  while (bits == 0) {
+    if (word-- == 0) return kNone;
+    bits = used_[word];
+  }
+  return word * 64 + 63 - static_cast<uint32_t>(std::countl_zero(bits));
 }
 
-void FreeSet::split_leaf(uint32_t place) {
-  uint32_t fresh = 0;
+FreeSet::Position FreeSet::first_of(uint32_t bin) const {
+  return bin == kBins ? end() : Position{first_leaf_[bin], 0};
+}
+
+FreeSet::Position FreeSet::last_of(uint32_t bin) const {
+  uint32_t leaf = first_leaf_[bin];
+  while (leaves_[leaf].next != kNone) leaf = leaves_[leaf].next;
+  return {leaf, leaves_[leaf].count - 1};
+}
+
+// An empty leaf of `bin` behind `previous`, or the bin's first one.
+uint32_t FreeSet::new_leaf(uint32_t bin, uint32_t previous) {
+  uint32_t leaf = 0;
   if (unused_.empty()) {
-    fresh = static_cast<uint32_t>(leaves_.size());
+    leaf = static_cast<uint32_t>(leaves_.size());
     leaves_.emplace_back();
   } else {
-    fresh = unused_.back();
+    leaf = unused_.back();
     unused_.pop_back();
   }
-  Leaf& low = leaf(place);
-  Leaf& high = leaves_[fresh];
-  constexpr uint32_t kHalf = kLeafEntries / 2;
-  std::copy(low.entries + kHalf, low.entries + low.count, high.entries);
-  high.count = low.count - kHalf;
-  low.count = kHalf;
-  order_.insert(order_.begin() + place + 1, fresh);
-  greatest_.insert(greatest_.begin() + place, low.entries[kHalf - 1]);
+  uint32_t& link = previous == kNone ? first_leaf_[bin] : leaves_[previous].next;
+  Leaf& fresh = leaves_[leaf];
+  fresh.count = 0;
+  fresh.bin = bin;
+  fresh.previous = previous;
+  fresh.next = link;
+  if (link != kNone) leaves_[link].previous = leaf;
+  link = leaf;
+  return leaf;
 }
 
-void FreeSet::drop_leaf(uint32_t place) {
-  unused_.push_back(order_[place]);
-  order_.erase(order_.begin() + place);
-  greatest_.erase(greatest_.begin() + place);
+void FreeSet::drop_leaf(uint32_t leaf) {
+  const Leaf& gone = leaves_[leaf];
+  if (gone.next != kNone) leaves_[gone.next].previous = gone.previous;
+  if (gone.previous != kNone) {
+    leaves_[gone.previous].next = gone.next;
+  } else {
+    first_leaf_[gone.bin] = gone.next;
+    if (gone.next == kNone) used_[gone.bin / 64] &= ~(uint64_t{1} << (gone.bin % 64));
+  }
+  unused_.push_back(leaf);
+}
+
+void FreeSet::split_leaf(uint32_t leaf) {
+  const uint32_t fresh = new_leaf(leaves_[leaf].bin, leaf);
+  Leaf& low = leaves_[leaf];
+  Leaf& high = leaves_[fresh];
+  constexpr uint32_t kHalf = kLeafEntries / 2;
+  for (uint32_t slot = kHalf; slot < low.count; ++slot) {
+    high.entries[high.count++] = low.entries[slot];
+  }
+  low.count = kHalf;
 }
 
 void FreeSet::insert(const FreeEntry& entry) {
-  if (order_.empty()) {
-    if (unused_.empty()) {
-      unused_.push_back(static_cast<uint32_t>(leaves_.size()));
-      leaves_.emplace_back();
+  if (first_leaf_.empty()) first_leaf_.assign(kBins, kNone);
+  const uint32_t bin = bin_of(entry.size);
+  uint32_t leaf = first_leaf_[bin];
+  if (leaf == kNone) {
+    leaf = new_leaf(bin, kNone);
+    used_[bin / 64] |= uint64_t{1} << (bin % 64);
+  } else {
+    while (leaves_[leaf].next != kNone && leaves_[leaf].entries[leaves_[leaf].count - 1] < entry) {
+      leaf = leaves_[leaf].next;
     }
-    order_.push_back(unused_.back());
-    unused_.pop_back();
-    leaf(0).count = 0;
-    greatest_.push_back(entry);
+    if (leaves_[leaf].count == kLeafEntries) {
+      split_leaf(leaf);
+      if (leaves_[leaf].entries[leaves_[leaf].count - 1] < entry) leaf = leaves_[leaf].next;
+    }
   }
-  uint32_t place = place_for(entry);
-  if (leaf(place).count == kLeafEntries) {
-    split_leaf(place);
-    if (greatest_[place] < entry) ++place;
+  Leaf& target = leaves_[leaf];
+  uint32_t slot = target.count++;
+  for (; slot > 0 && entry < target.entries[slot - 1]; --slot) {
+    target.entries[slot] = target.entries[slot - 1];
   }
-  Leaf& target = leaf(place);
-  FreeEntry* const last = target.entries + target.count;
-  FreeEntry* const at = target.entries + slot_for(target, entry);
-  std::copy_backward(at, last, last + 1);
-  *at = entry;
-  ++target.count;
-  greatest_[place] = target.entries[target.count - 1];
+  target.entries[slot] = entry;
   ++count_;
 }
 
 void FreeSet::erase(const FreeEntry& entry) {
-  const uint32_t place = place_for(entry);
-  erase_at({place, slot_for(leaf(place), entry)});
+  uint32_t leaf = first_leaf_[bin_of(entry.size)];
+  while (leaves_[leaf].entries[leaves_[leaf].count - 1] < entry) leaf = leaves_[leaf].next;
+  uint32_t slot = 0;
+  while (leaves_[leaf].entries[slot].block != entry.block) ++slot;
+  erase_at({leaf, slot});
 }
 
 void FreeSet::erase_at(Position at) {
-  Leaf& target = leaf(at.leaf);
-  FreeEntry* const gone = target.entries + at.slot;
-  std::copy(gone + 1, target.entries + target.count, gone);
+  Leaf& target = leaves_[at.leaf];
   --target.count;
   --count_;
-  if (target.count == 0) {
-    drop_leaf(at.leaf);
-  } else {
-    greatest_[at.leaf] = target.entries[target.count - 1];
+  for (uint32_t slot = at.slot; slot < target.count; ++slot) {
+    target.entries[slot] = target.entries[slot + 1];
   }
-}
-
-uint32_t FreeSet::slot_for(const Leaf& target, const FreeEntry& entry) {
-  const FreeEntry* at = first_not_less(target.entries, target.count,
-                                       [&](const FreeEntry& other) { return other < entry; });
-  return static_cast<uint32_t>(at - target.entries);
+  if (target.count == 0) drop_leaf(at.leaf);
 }
 
 FreeSet::Position FreeSet::lower_bound(uint64_t size) const {
-  const auto smaller = [size](const FreeEntry& entry) { return entry.size < size; };
-  const FreeEntry* found = first_not_less(greatest_.data(), greatest_.size(), smaller);
-  const auto place = static_cast<uint32_t>(found - greatest_.data());
-  if (place == greatest_.size()) return end();
-  const Leaf& target = leaf(place);
-  const FreeEntry* at = first_not_less(target.entries, target.count, smaller);
-  return {place, static_cast<uint32_t>(at - target.entries)};
+  const uint32_t bin = bin_of(size);
+  const uint32_t found = next_bin(bin);
+  if (found != bin) return first_of(found);
+  for (uint32_t leaf = first_leaf_[bin]; leaf != kNone; leaf = leaves_[leaf].next) {
+    const Leaf& target = leaves_[leaf];
+    if (target.entries[target.count - 1].size < size) continue;
+    uint32_t slot = 0;
+    while (target.entries[slot].size < size) ++slot;
+    return {leaf, slot};
+  }
+  return first_of(next_bin(bin + 1));
 }
 
 FreeSet::Position FreeSet::after(Position at) const {
-  if (at.slot + 1 < leaf(at.leaf).count) return {at.leaf, at.slot + 1};
-  return {at.leaf + 1, 0};
+  const Leaf& leaf = leaves_[at.leaf];
+  if (at.slot + 1 < leaf.count) return {at.leaf, at.slot + 1};
+  if (leaf.next != kNone) return {leaf.next, 0};
+  return first_of(next_bin(leaf.bin + 1));
 }
 
 FreeSet::Position FreeSet::before(Position at) const {
+  if (at.leaf == kNone) return last_of(bin_before(kBins));
   if (at.slot > 0) return {at.leaf, at.slot - 1};
-  return {at.leaf - 1, leaf(at.leaf - 1).count - 1};
+  const Leaf& leaf = leaves_[at.leaf];
+  if (leaf.previous != kNone) return {leaf.previous, leaves_[leaf.previous].count - 1};
+  return last_of(bin_before(leaf.bin));
 }
 
 }  // namespace fragscope::model

@@ -6,24 +6,6 @@
 namespace fragscope::replay {
 namespace {
 
-constexpr uint32_t kSourceFlags =
-    kFlagSourceAdaptor | kFlagSourceReport | kFlagSourceApi | kFlagSourceSnapshot;
-
-BlockOp make_op(BlockOpKind kind, const Event& event) {
-  BlockOp op;
-  op.kind = kind;
-  op.device = event.device;
-  op.tid = event.tid;
-  op.stack = event.stack;
-  op.seq = event.seq;
-  op.time_ns = event.time_ns;
-  op.address = event.address;
-  op.size = event.size;
-  op.requested = event.requested;
-  op.stream = event.stream;
-  return op;
-}
-
 constexpr int32_t kOutOfMemory = 2;  // of cudaError_t and of CUresult
 
 bool failed(const Event& event) { return event.result != 0 && event.result != kResultPending; }
@@ -88,6 +70,9 @@ void BlockPlane::feed_block(const Event& event, std::vector<BlockOp>& ops) {
   // Once torch's tracker is attached, reports repeat what it tells.
   const bool repeats = source == BlockSource::report && source_ > BlockSource::report;
   source_ = std::max(source_, source);
+  if (source == source_ && source != BlockSource::report) {
+    plain_source_ = event.flags & kSourceFlags;
+  }
   switch (event.kind) {
     case EventKind::alloc:
       if (repeats) {
@@ -154,6 +139,8 @@ void BlockPlane::feed_alloc(const Event& event, BlockSource source, std::vector<
 void BlockPlane::add_range(const Event& event) {
   if (event.address == kUnknown || event.size == kUnknown || event.address == 0) return;
   if (const auto old = ranges_.find(event.address); old != ranges_.end()) forget(old);
+  forget_pages();
+  any_fresh_ = true;
   ranges_[event.address] = {event.size, event.device, Owner::fresh};
   outside_[event.device].fresh.push_back(event.address);
 }
@@ -178,16 +165,15 @@ void BlockPlane::end_device(int32_t device) {
 }
 
 void BlockPlane::announce_segment(const Event& event, std::vector<BlockOp>& ops) {
-  if (event.address - last_segment_ < last_segment_bytes_) return;
-  auto range = ranges_.upper_bound(event.address);
-  if (range == ranges_.begin()) return;
-  --range;
-  if (event.address - range->first >= range->second.size) return;
-  if (range->second.owner == Owner::segment) {
-    last_segment_ = range->first;
-    last_segment_bytes_ = range->second.size;
-    return;
+  const auto after = ranges_.upper_bound(event.address);
+  const uint64_t next = after == ranges_.end() ? UINT64_MAX : after->first;
+  if (after == ranges_.begin()) return note_silent(event.address, 0, next);
+  const auto range = std::prev(after);
+  const uint64_t end = range->first + range->second.size;
+  if (event.address - range->first >= range->second.size) {
+    return note_silent(event.address, end, next);
   }
+  if (range->second.owner == Owner::segment) return note_silent(event.address, range->first, end);
   if (range->second.owner == Owner::outside) {
     outside_[range->second.device].current -= range->second.size;
   }
@@ -203,10 +189,26 @@ void BlockPlane::announce_segment(const Event& event, std::vector<BlockOp>& ops)
 void BlockPlane::add_segment(const Event& event) {
   if (event.address == kUnknown || event.size == kUnknown) return;
   if (const auto old = ranges_.find(event.address); old != ranges_.end()) forget(old);
+  forget_pages();
   ranges_[event.address] = {event.size, event.device, Owner::segment};
 }
 
+// Nothing is to be announced in [begin, end), where `address` lies.
+void BlockPlane::note_silent(uint64_t address, uint64_t begin, uint64_t end) {
+  const uint64_t page = address >> kPageBits;
+  const uint64_t first = page << kPageBits;
+  if (first < begin || end - first < (uint64_t{1} << kPageBits)) return;
+  silent_pages_[page % kPages] = page;
+  any_silent_ = true;
+}
+
+void BlockPlane::forget_pages() {
+  if (any_silent_) silent_pages_ = no_pages();
+  any_silent_ = false;
+}
+
 void BlockPlane::settle_fresh(int32_t device) {
+  if (!any_fresh_) return;
   const auto at = outside_.find(device);
   if (at == outside_.end() || at->second.fresh.empty()) return;
   Outside& outside = at->second;
@@ -218,10 +220,12 @@ void BlockPlane::settle_fresh(int32_t device) {
   }
   outside.fresh.clear();
   outside.peak = std::max(outside.peak, outside.current);
+  any_fresh_ = std::any_of(outside_.begin(), outside_.end(),
+                           [](const auto& entry) { return !entry.second.fresh.empty(); });
 }
 
 void BlockPlane::forget(Ranges::iterator range) {
-  if (range->first == last_segment_) last_segment_bytes_ = 0;
+  forget_pages();
   if (range->second.owner == Owner::outside) {
     outside_[range->second.device].current -= range->second.size;
   }
@@ -244,7 +248,7 @@ void DriverRequests::feed(const Event& event, std::vector<BlockOp>& ops) {
   if (served_only_ && !(event.flags & kFlagServed)) return;
   if (event.kind == EventKind::device_alloc) {
     if (event.size == kUnknown || event.size == 0) return;
-    BlockOp op = make_op(failed(event) ? BlockOpKind::oom : BlockOpKind::alloc, event);
+    BlockOp op = BlockPlane::make_op(failed(event) ? BlockOpKind::oom : BlockOpKind::alloc, event);
     op.requested = event.size;
     op.size = kUnknown;
     op.stream = 0;
@@ -256,7 +260,7 @@ void DriverRequests::feed(const Event& event, std::vector<BlockOp>& ops) {
   const auto live = live_.find(event.address);
   if (live == live_.end()) return;
   for (const BlockOpKind kind : {BlockOpKind::free_requested, BlockOpKind::free_completed}) {
-    ops.push_back(make_op(kind, event));
+    ops.push_back(BlockPlane::make_op(kind, event));
     ops.back().device = live->second.device;
     ops.back().requested = live->second.requested;
   }

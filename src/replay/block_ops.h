@@ -12,6 +12,8 @@
 // Threads: one at a time. Errors: none; hostile orders give odd ops, never a crash.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -67,6 +69,16 @@ class BlockPlane {
 
   // Puts the ops of `event` into `ops` (cleared first), in order.
   void feed(const Event& event, std::vector<BlockOp>& ops);
+  // The same, as calls take(op). The quick way: most events are one op that changes nothing here.
+  template <typename Take>
+  void feed(const Event& event, Take&& take) {
+    if (is_plain(event)) {
+      take(plain_op(event));
+      return;
+    }
+    feed(event, ops_);
+    for (const BlockOp& op : ops_) take(op);
+  }
 
   BlockSource source() const { return source_; }  // best one seen so far
   // A stream beside the default one was created.
@@ -90,6 +102,50 @@ class BlockPlane {
     std::vector<uint64_t> fresh;  // addresses of allocations that no block lies in yet
   };
   using Ranges = std::map<uint64_t, Range>;
+  static constexpr unsigned kPageBits = 20;
+  static constexpr size_t kPages = 1024;
+  static constexpr uint32_t kSourceFlags =
+      kFlagSourceAdaptor | kFlagSourceReport | kFlagSourceApi | kFlagSourceSnapshot;
+
+  // An event of the best source, and for an alloc: of a known stream, with no segment to announce
+  // and no driver allocation to settle.
+  bool is_plain(const Event& event) const {
+    if ((event.flags & kSourceFlags) != plain_source_) return false;
+    switch (event.kind) {
+      case EventKind::alloc: {
+        const uint64_t page = event.address >> kPageBits;
+        return silent_pages_[page % kPages] == page && event.stream != kUnknown && !any_fresh_;
+      }
+      case EventKind::free_requested:
+      case EventKind::free_completed:
+        return true;
+      default:
+        return false;
+    }
+  }
+  static BlockOp plain_op(const Event& event) {
+    BlockOp op = make_op(BlockOpKind::free_completed, event);
+    if (event.kind == EventKind::free_completed) return op;
+    op.kind = event.kind == EventKind::alloc ? BlockOpKind::alloc : BlockOpKind::free_requested;
+    op.allocated_after = event.aux;
+    op.reserved_after = event.aux2;
+    return op;
+  }
+  static BlockOp make_op(BlockOpKind kind, const Event& event) {
+    BlockOp op;
+    op.kind = kind;
+    op.device = event.device;
+    op.tid = event.tid;
+    op.stack = event.stack;
+    op.seq = event.seq;
+    op.time_ns = event.time_ns;
+    op.address = event.address;
+    op.size = event.size;
+    op.requested = event.requested;
+    op.stream = event.stream;
+    return op;
+  }
+  friend class DriverRequests;
 
   BlockSource source_of(const Event& event) const;
   void feed_driver(const Event& event, std::vector<BlockOp>& ops);
@@ -102,12 +158,23 @@ class BlockPlane {
   void add_segment(const Event& event);
   void settle_fresh(int32_t device);
   void forget(Ranges::iterator range);
+  void note_silent(uint64_t address, uint64_t begin, uint64_t end);
+  void forget_pages();
 
   std::optional<BlockSource> stated_;
   Ranges ranges_;  // live driver allocations and segments
+  // Pages of which no block announces a segment, each in the place of its number; see is_plain().
+  std::array<uint64_t, kPages> silent_pages_ = no_pages();
+  static std::array<uint64_t, kPages> no_pages() {
+    std::array<uint64_t, kPages> pages;
+    pages.fill(UINT64_MAX);
+    return pages;
+  }
+  bool any_silent_ = false;
+  bool any_fresh_ = false;
+  uint32_t plain_source_ = UINT32_MAX;  // flag of the best source, once it is a silent one
+  std::vector<BlockOp> ops_;
   std::map<int32_t, Outside> outside_;
-  uint64_t last_segment_ = 0;  // the segment of the block before, 0 bytes: none
-  uint64_t last_segment_bytes_ = 0;
   BlockSource source_ = BlockSource::none;
   bool saw_streams_ = false;
   bool saw_served_calls_ = false;

@@ -10,7 +10,7 @@
 // Threads: one at a time. Ownership: borrows the sink.
 #pragma once
 
-#include <optional>
+#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -20,36 +20,113 @@ namespace fragscope::replay {
 
 using OpSpan = std::span<const BlockOp>;
 
-class CallSink {
- public:
-  virtual ~CallSink() = default;
-  // `own`: what the allocator did inside the call, in order (free_completed, segment_…).
-  virtual void on_alloc(const BlockOp& op, OpSpan own) = 0;
-  virtual void on_oom(const BlockOp& op, OpSpan own) = 0;
-  virtual void on_empty_cache(OpSpan own) = 0;
-  // Completions that no call of the list explains: a release with nothing to release.
-  virtual void on_completions(OpSpan own) = 0;
-  virtual void on_free(const BlockOp& op) = 0;
-  virtual void on_free_pending(const BlockOp& op) = 0;
-  virtual void on_block_size(const BlockOp& op) = 0;
-};
+// What a sink of ClientCalls has; it may keep the functions private and name ClientCalls a friend.
+//
+//   void on_alloc(const BlockOp& op, OpSpan own);  `own`: what the allocator did inside the call,
+//   in void on_oom(const BlockOp& op, OpSpan own);    order (free_completed, segment_…) void
+//   on_empty_cache(OpSpan own); void on_completions(OpSpan own);  completions that no call of the
+//   list explains: a release with
+//                                     nothing to release
+//   void on_free(const BlockOp& op);
+//   void on_free_pending(const BlockOp& op);
+//   void on_block_size(const BlockOp& op);
 
-class ClientCalls {
+// The allocator's own acts since the last client call.
+class CallWindow {
  public:
-  explicit ClientCalls(CallSink& sink) : sink_(sink) {}
-  void feed(const BlockOp& op);
-  // After the last op.
-  void finish();
+  bool empty() const { return ops_.empty(); }
+  void add(const BlockOp& op) { ops_.push_back(op); }
+  void clear() { ops_.clear(); }
+  OpSpan ops() const { return ops_; }
+  bool has(BlockOpKind kind) const;
+  // How many ops at the start belong to an empty_cache().
+  size_t empty_cache_length() const;
 
  private:
-  bool settle_held_free(const BlockOp* next);
-  void settle_window();
-  size_t empty_cache_length() const;
-  void call(const BlockOp& op);
+  std::vector<BlockOp> ops_;
+};
 
-  CallSink& sink_;
-  std::vector<BlockOp> window_;  // the allocator's own acts since the last client call
-  std::optional<BlockOp> held_free_;
+template <typename Sink>
+class ClientCalls {
+ public:
+  explicit ClientCalls(Sink& sink) : sink_(sink) {}
+
+  void feed(const BlockOp& op) {
+    if (op.kind == BlockOpKind::segment_refused) {  // another plane: it may come in between
+      window_.add(op);
+      return;
+    }
+    if (holds_free_ && settle_held_free(&op)) return;
+    switch (op.kind) {
+      case BlockOpKind::alloc:
+      case BlockOpKind::oom:
+        call(op);
+        return;
+      case BlockOpKind::free_requested:
+        if (!window_.empty()) settle_window();
+        held_free_ = op;
+        holds_free_ = true;
+        return;
+      case BlockOpKind::block_size:
+        sink_.on_block_size(op);
+        return;
+      default:
+        window_.add(op);
+    }
+  }
+
+  // After the last op.
+  void finish() {
+    if (holds_free_) settle_held_free(nullptr);
+    settle_window();
+    window_.clear();
+  }
+
+ private:
+  // True: `next` was the held free's own completion.
+  bool settle_held_free(const BlockOp* next) {
+    holds_free_ = false;
+    const bool at_once = next != nullptr && next->kind == BlockOpKind::free_completed &&
+                         next->address == held_free_.address;
+    if (at_once) {
+      sink_.on_free(held_free_);
+    } else {
+      sink_.on_free_pending(held_free_);
+    }
+    return at_once;
+  }
+
+  void call(const BlockOp& op) {
+    OpSpan own;
+    if (!window_.empty()) {
+      const size_t emptied = window_.empty_cache_length();
+      if (emptied > 0) sink_.on_empty_cache(window_.ops().first(emptied));
+      own = window_.ops().subspan(emptied);
+    }
+    if (op.kind == BlockOpKind::alloc) {
+      sink_.on_alloc(op, own);
+    } else {
+      sink_.on_oom(op, own);
+    }
+    window_.clear();
+  }
+
+  // A client call that allocates nothing follows, or the end.
+  void settle_window() {
+    if (window_.has(BlockOpKind::segment_free)) {
+      sink_.on_empty_cache(window_.ops());
+    } else if (window_.has(BlockOpKind::free_completed)) {
+      sink_.on_completions(window_.ops());
+    } else if (window_.has(BlockOpKind::segment_alloc)) {
+      return;  // its block may follow: a free of another thread came in between
+    }
+    window_.clear();
+  }
+
+  Sink& sink_;
+  CallWindow window_;
+  BlockOp held_free_;
+  bool holds_free_ = false;
 };
 
 }  // namespace fragscope::replay

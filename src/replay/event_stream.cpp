@@ -42,6 +42,11 @@ bool MergedStream::next(Event& event) {
   return true;
 }
 
+std::span<const Event> MergedStream::next_batch() {
+  if (!next(single_)) return {};
+  return {&single_, 1};
+}
+
 void MergedStream::rewind() {
   heap_.clear();
   for (size_t source = 0; source < sources_.size(); ++source) {

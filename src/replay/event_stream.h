@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "event/event.h"
@@ -19,6 +20,8 @@ class EventStream {
   virtual ~EventStream() = default;
   // False at the end; then `event` is unchanged.
   virtual bool next(Event& event) = 0;
+  // The same, many at a time: empty at the end; valid until the next call of either.
+  virtual std::span<const Event> next_batch() = 0;
   // Back to the first event.
   virtual void rewind() = 0;
 };
@@ -28,6 +31,9 @@ class VectorStream final : public EventStream {
  public:
   explicit VectorStream(std::span<const Event> events) : events_(events) {}
   bool next(Event& event) override;
+  std::span<const Event> next_batch() override {
+    return events_.subspan(std::exchange(position_, events_.size()));
+  }
   void rewind() override { position_ = 0; }
 
  private:
@@ -40,6 +46,7 @@ class TraceStream final : public EventStream {
  public:
   explicit TraceStream(trace::TraceReader& reader) : reader_(reader) { reader_.rewind(); }
   bool next(Event& event) override { return reader_.next(event); }
+  std::span<const Event> next_batch() override { return reader_.next_batch(); }
   void rewind() override { reader_.rewind(); }
 
  private:
@@ -52,6 +59,8 @@ class MergedStream final : public EventStream {
  public:
   explicit MergedStream(std::vector<EventStream*> sources);
   bool next(Event& event) override;
+  // One event at a time, so that source() tells whose it is.
+  std::span<const Event> next_batch() override;
   void rewind() override;
   // Which source the last event came from; a pid may stand in several (exec, reuse).
   size_t source() const { return source_; }
@@ -65,6 +74,7 @@ class MergedStream final : public EventStream {
   void push(size_t source);
 
   std::vector<EventStream*> sources_;
+  Event single_;  // of next_batch()
   size_t source_ = 0;
   std::vector<Head> heap_;  // smallest first (std::push_heap with later())
 };

@@ -37,8 +37,8 @@ std::string call_text(const BlockOp* op) {
 void RecordedSegments::begin_call(OpSpan own, uint64_t device_free) {
   own_ = own;
   position_ = 0;
+  if (!matched_) mismatch_ = {};
   matched_ = true;
-  mismatch_ = {};
   device_free_ = device_free;
 }
 

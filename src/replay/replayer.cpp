@@ -75,12 +75,10 @@ struct VerifyPass {
 
   VerifyPass(EventStream& events, const ProcessFacts& facts, const Rules& rules)
       : plane(facts.block_source) {
-    std::vector<BlockOp> ops;
-    Event event;
+    const auto take = [&](const BlockOp& op) { feed(op, facts, rules); };
     events.rewind();
-    while (events.next(event)) {
-      plane.feed(event, ops);
-      for (const BlockOp& op : ops) feed(op, facts, rules);
+    for (auto batch = events.next_batch(); !batch.empty(); batch = events.next_batch()) {
+      for (const Event& event : batch) plane.feed(event, take);
     }
     std::erase_if(devices, [](const auto& entry) { return !entry.second; });
     for (auto& [index, device] : devices) device->finish();
@@ -161,15 +159,13 @@ void run_what_if(EventStream& events, const ProcessFacts& facts, const ReplayOpt
     devices[index] = make_what_if(index, capacities[index], rules);
   }
   BlockPlane plane(facts.block_source);
-  std::vector<BlockOp> ops;
-  Event event;
+  const auto take = [&](const BlockOp& op) {
+    const auto device = devices.find(op.device);
+    if (device != devices.end()) device->second->feed(op);
+  };
   events.rewind();
-  while (events.next(event)) {
-    plane.feed(event, ops);
-    for (const BlockOp& op : ops) {
-      const auto device = devices.find(op.device);
-      if (device != devices.end()) device->second->feed(op);
-    }
+  for (auto batch = events.next_batch(); !batch.empty(); batch = events.next_batch()) {
+    for (const Event& event : batch) plane.feed(event, take);
   }
   for (DeviceReplay& answer : result.devices) {
     DeviceWhatIf& device = *devices[answer.device];

@@ -25,7 +25,7 @@ struct VerifySettings {
   std::optional<uint64_t> total_bytes;  // of the device
 };
 
-class DeviceVerifier final : private CallSink {
+class DeviceVerifier {
  public:
   explicit DeviceVerifier(const VerifySettings& settings);
 
@@ -48,13 +48,14 @@ class DeviceVerifier final : private CallSink {
     uint64_t size = 0;
   };
 
-  void on_alloc(const BlockOp& op, OpSpan own) override;
-  void on_oom(const BlockOp& op, OpSpan own) override;
-  void on_empty_cache(OpSpan own) override;
-  void on_completions(OpSpan own) override;
-  void on_free(const BlockOp& op) override;
-  void on_free_pending(const BlockOp& op) override;
-  void on_block_size(const BlockOp& op) override;
+  friend class ClientCalls<DeviceVerifier>;
+  void on_alloc(const BlockOp& op, OpSpan own);
+  void on_oom(const BlockOp& op, OpSpan own);
+  void on_empty_cache(OpSpan own);
+  void on_completions(OpSpan own);
+  void on_free(const BlockOp& op);
+  void on_free_pending(const BlockOp& op);
+  void on_block_size(const BlockOp& op);
 
   void complete_recorded(OpSpan own);
   void forget_completed(OpSpan own);
@@ -66,7 +67,7 @@ class DeviceVerifier final : private CallSink {
   VerifyCounts counts_;
   RecordedSegments provider_;
   std::optional<model::CachingAllocator> model_;
-  ClientCalls calls_;
+  ClientCalls<DeviceVerifier> calls_;
   std::unordered_map<uint64_t, Pending> pending_;  // by address
   std::vector<OomFact> ooms_;
   std::optional<uint64_t> available_at_oom_;

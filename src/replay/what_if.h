@@ -32,7 +32,7 @@ struct WhatIfSettings {
   std::optional<uint64_t> total_bytes;  // what cudaMemGetInfo says; absent: the capacity
 };
 
-class DeviceWhatIf final : private CallSink {
+class DeviceWhatIf {
  public:
   explicit DeviceWhatIf(const WhatIfSettings& settings);
   DeviceWhatIf(const DeviceWhatIf&) = delete;
@@ -54,13 +54,14 @@ class DeviceWhatIf final : private CallSink {
     bool pending = false;
   };
 
-  void on_alloc(const BlockOp& op, OpSpan own) override;
-  void on_oom(const BlockOp& op, OpSpan own) override;
-  void on_empty_cache(OpSpan own) override;
-  void on_completions(OpSpan own) override { complete(own); }
-  void on_free(const BlockOp& op) override;
-  void on_free_pending(const BlockOp& op) override;
-  void on_block_size(const BlockOp&) override {}
+  friend class ClientCalls<DeviceWhatIf>;
+  void on_alloc(const BlockOp& op, OpSpan own);
+  void on_oom(const BlockOp& op, OpSpan own);
+  void on_empty_cache(OpSpan own);
+  void on_completions(OpSpan own) { complete(own); }
+  void on_free(const BlockOp& op);
+  void on_free_pending(const BlockOp& op);
+  void on_block_size(const BlockOp&) {}
 
   model::MallocResult request(const BlockOp& op);
   void complete(OpSpan own);
@@ -70,7 +71,7 @@ class DeviceWhatIf final : private CallSink {
   model::DeviceMemory memory_;
   model::SimulatedSegments segments_;
   model::CachingAllocator allocator_;
-  ClientCalls calls_;
+  ClientCalls<DeviceWhatIf> calls_;
   std::unordered_map<uint64_t, Live> live_;  // by recorded address
   std::vector<OomFact> ooms_;
   std::optional<SegmentsAt> at_oom_;

@@ -206,7 +206,7 @@ bool EventDecoder::parse_differences(ByteReader& in, Column& column) const {
 }
 
 template <auto Member>
-void EventDecoder::fill_column(const Column& column, uint32_t first, std::span<Event> out) const {
+void EventDecoder::fill_column(const Column& column, uint32_t first, std::span<Event> out) {
   using T = MemberType<Member>;
   switch (column.encoding) {
     case Encoding::constant:
@@ -233,14 +233,22 @@ void EventDecoder::fill_column(const Column& column, uint32_t first, std::span<E
   }
 }
 
-void EventDecoder::fill(uint32_t first, std::span<Event> out) const {
+void EventDecoder::fill(uint32_t first, uint32_t count, std::span<Event> batch, Held& held) const {
+  const std::span<Event> out = batch.first(count);
   uint64_t seq = first_seq_ + first;
   for (Event& event : out) {
     event.seq = seq++;
     event.pid = pid_;
   }
   for_each_column([&]<auto Member>(size_t number, bool) {
-    fill_column<Member>(columns_[number], first, out);
+    const Column& column = columns_[number];
+    if (column.encoding != Encoding::constant) {
+      held[number].reset();
+      fill_column<Member>(column, first, out);
+    } else if (held[number] != column.constant) {
+      held[number] = column.constant;
+      fill_column<Member>(column, first, batch);
+    }
     return true;
   });
 }

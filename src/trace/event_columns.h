@@ -5,8 +5,10 @@
 // Threads: one at a time. Decoding checks everything at parse() and cannot fail afterwards.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -59,8 +61,11 @@ class EventDecoder {
   uint64_t first_seq() const { return first_seq_; }
   uint64_t log_position() const { return log_position_; }
 
-  // Events from `first` on into `out`; first + out.size() <= count().
-  void fill(uint32_t first, std::span<Event> out) const;
+  // Constants that an array of events holds in all its places already, by column.
+  using Held = std::array<std::optional<uint64_t>, kEventColumns>;
+  // Events from `first` on into the front of `batch`: `count` of them, first + count <= count().
+  // `held` belongs to `batch` and is kept up; columns that it names are not written again.
+  void fill(uint32_t first, uint32_t count, std::span<Event> batch, Held& held) const;
 
  private:
   enum class Encoding : uint8_t { constant = 0, dictionary = 1, differences = 2 };
@@ -76,7 +81,7 @@ class EventDecoder {
   bool parse_dictionary(ByteReader& in, Column& column) const;
   bool parse_differences(ByteReader& in, Column& column) const;
   template <auto Member>
-  void fill_column(const Column& column, uint32_t first, std::span<Event> out) const;
+  static void fill_column(const Column& column, uint32_t first, std::span<Event> out);
 
   Column columns_[kEventColumns];
   uint32_t count_ = 0;

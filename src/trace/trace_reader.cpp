@@ -16,7 +16,7 @@
 namespace fragscope::trace {
 namespace {
 
-constexpr uint32_t kBatchEvents = 1024;  // 96 KiB: a batch is consumed while it is in the cache
+constexpr uint32_t kBatchEvents = 256;  // 24 KiB: written and consumed in the first-level cache
 
 }  // namespace
 
@@ -40,6 +40,7 @@ struct TraceReader::State {
   EventDecoder events;
   uint32_t events_taken = 0;
   std::array<Event, kBatchEvents> batch;
+  EventDecoder::Held held;      // of `batch`
   std::span<const Event> left;  // of `batch`
 
   // The first damage of the file counts; later ones are its consequences.
@@ -239,10 +240,9 @@ std::span<const Event> TraceReader::next_batch() {
   if (!s.left.empty()) return std::exchange(s.left, {});
   if (s.events_taken == s.events.count() && !s.next_event_chunk()) return {};
   const uint32_t count = std::min(kBatchEvents, s.events.count() - s.events_taken);
-  const std::span<Event> out(s.batch.data(), count);
-  s.events.fill(s.events_taken, out);
+  s.events.fill(s.events_taken, count, s.batch, s.held);
   s.events_taken += count;
-  return out;
+  return {s.batch.data(), count};
 }
 
 bool TraceReader::next(Event& event) {

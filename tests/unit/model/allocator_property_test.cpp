@@ -8,8 +8,8 @@
 #include "model/caching_allocator.h"
 #include "model/command_json.h"
 #include "model/command_runner.h"
-#include "model/invariants.h"
 #include "tests/support/catch.h"
+#include "tests/support/invariants.h"
 #include "tests/support/random_commands.h"
 
 using namespace fragscope;
@@ -151,7 +151,7 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-TEST_CASE("random lists keep the allocator consistent") {
+TEST_CASE("random lists keep the allocator consistent", "[property]") {
   const uint64_t seed = GENERATE(range<uint64_t>(0, 12));
   for (const VersionProfile& profile : version_profiles()) {
     for (const Family& family : kFamilies) {

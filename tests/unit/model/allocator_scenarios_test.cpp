@@ -7,9 +7,9 @@
 
 #include "base/bytes.h"
 #include "model/caching_allocator.h"
-#include "model/invariants.h"
 #include "model/simulated_segments.h"
 #include "tests/support/catch.h"
+#include "tests/support/invariants.h"
 
 using namespace fragscope;
 using namespace fragscope::model;

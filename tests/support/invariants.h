@@ -1,9 +1,12 @@
-#include "model/invariants.h"
+// Checks of the allocator's whole state, for tests: slow, touches every block.
+#pragma once
 
 #include <set>
+#include <string>
+
+#include "model/caching_allocator.h"
 
 namespace fragscope::model {
-namespace {
 
 struct Recount {
   int64_t allocation[2] = {};
@@ -17,11 +20,9 @@ struct Recount {
   int64_t reserved_bytes[2] = {};
 };
 
-std::string at(const Block& block, const char* text) {
+inline std::string at(const Block& block, const char* text) {
   return std::string(text) + " at address " + std::to_string(block.address);
 }
-
-}  // namespace
 
 class InvariantCheck {
  public:
@@ -156,7 +157,11 @@ class InvariantCheck {
   size_t blocks_ = 0;
 };
 
-std::string check_invariants(const CachingAllocator& allocator) {
+// Empty when everything holds, else one sentence about the first broken invariant:
+// neighbours are contiguous and linked both ways, free blocks never lie side by side, every block
+// is in exactly one of free set, unmapped set, active; every level in stats()
+// equals a recount.
+inline std::string check_invariants(const CachingAllocator& allocator) {
   return InvariantCheck(allocator).run();
 }
 
