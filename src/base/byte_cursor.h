@@ -39,6 +39,9 @@ class ByteReader {
   }
 
   uint64_t varint() {
+    if (!failed_ && at_ < bytes_.size() && static_cast<uint8_t>(bytes_[at_]) < 0x80) {
+      return static_cast<uint64_t>(bytes_[at_++]);  // most are one byte
+    }
     uint64_t value = 0;
     for (unsigned shift = 0; shift < 64 && !failed_ && at_ < bytes_.size(); shift += 7) {
       const auto byte = static_cast<uint64_t>(bytes_[at_++]);
@@ -51,6 +54,26 @@ class ByteReader {
   }
 
   int64_t signed_varint() { return unzigzag(varint()); }
+
+  // `out[i]` = the sum of the first i + 1 of so many signed varints, modulo 2^64.
+  void running_sums(std::span<uint64_t> out) {
+    uint64_t sum = 0;
+    size_t done = 0;
+    // Where the longest varint cannot leave the span, no byte is checked.
+    while (done < out.size() && bytes_.size() - at_ >= kLongestVarint && !failed_) {
+      const std::byte* next = bytes_.data() + at_;
+      auto byte = static_cast<uint64_t>(*next++);
+      uint64_t value = byte & 0x7f;
+      for (unsigned shift = 7; byte >= 0x80 && shift < 63; shift += 7) {
+        byte = static_cast<uint64_t>(*next++);
+        value |= (byte & 0x7f) << shift;
+      }
+      if (byte >= 0x80) break;  // ten bytes: the careful way
+      at_ = static_cast<uint64_t>(next - bytes_.data());
+      out[done++] = sum += static_cast<uint64_t>(unzigzag(value));
+    }
+    for (; done < out.size(); ++done) out[done] = sum += static_cast<uint64_t>(signed_varint());
+  }
 
   std::span<const std::byte> bytes(uint64_t count) {
     if (!take(count)) return {};
@@ -75,6 +98,7 @@ class ByteReader {
     return true;
   }
 
+  static constexpr size_t kLongestVarint = 10;
   std::span<const std::byte> bytes_;
   uint64_t at_ = 0;
   bool failed_ = false;

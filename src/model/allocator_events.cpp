@@ -111,6 +111,7 @@ void CachingAllocator::synchronize_events(uint32_t private_pool) {
 }
 
 FreeOutcome CachingAllocator::free_pending(BlockIndex index) {
+  blocks_.unlink_address(index);
   start_free(index);
   Block& block = blocks_[index];
   ++block.generation;

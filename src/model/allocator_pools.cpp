@@ -19,7 +19,7 @@ uint32_t CachingAllocator::make_pool(PoolKind kind, uint32_t owner) {
   return static_cast<uint32_t>(pools_.size() - 1);
 }
 
-uint32_t CachingAllocator::arena_of(uint32_t pool, uint64_t stream) {
+uint32_t CachingAllocator::find_arena(uint32_t pool, uint64_t stream) {
   std::vector<uint32_t>& arenas = pools_[pool].arenas;
   auto at = arenas.begin();
   while (at != arenas.end() && arenas_[*at].stream < stream) ++at;
@@ -36,6 +36,7 @@ bool CachingAllocator::scope_blocks() const {
 
 uint32_t CachingAllocator::pool_for(uint64_t rounded, uint64_t stream) const {
   const bool small = rounded <= kSmallSize;
+  if (scopes_.empty()) return small ? kSmallPool : kLargePool;
   const auto matches = [stream](const Scope& scope) {
     return !scope.stream || *scope.stream == stream;
   };

@@ -47,9 +47,12 @@ class BlockTable {
   BlockIndex find_allocated(uint64_t address) const;
   void link_address(BlockIndex index);
   void unlink_address(BlockIndex index);
+  // find_allocated() and unlink_address() in one.
+  BlockIndex take_allocated(uint64_t address);
 
  private:
   size_t slot_of(uint64_t address) const;
+  void clear_slot(size_t hole);
   void grow_slots();
 
   std::vector<Block> blocks_;
@@ -58,6 +61,83 @@ class BlockTable {
   size_t linked_ = 0;
   unsigned shift_ = 64;
 };
+
+// The quick ways are here so that the allocator has them without a call.
+
+inline BlockIndex BlockTable::create() {
+  BlockIndex index = 0;
+  if (unused_.empty()) {
+    index = static_cast<BlockIndex>(blocks_.size());
+    blocks_.emplace_back();
+  } else {
+    index = unused_.back();
+    unused_.pop_back();
+    const uint32_t generation = blocks_[index].generation + 1;
+    blocks_[index] = Block{};
+    blocks_[index].generation = generation;
+  }
+  blocks_[index].in_use = true;
+  return index;
+}
+
+inline void BlockTable::destroy(BlockIndex index) {
+  blocks_[index].in_use = false;
+  unused_.push_back(index);
+}
+
+inline size_t BlockTable::slot_of(uint64_t address) const {
+  return static_cast<size_t>((address * 0x9e37'79b9'7f4a'7c15ull) >> shift_);
+}
+
+inline BlockIndex BlockTable::find_allocated(uint64_t address) const {
+  if (linked_ == 0) return kNone;
+  const size_t mask = slots_.size() - 1;
+  for (size_t slot = slot_of(address); slots_[slot] != kNone; slot = (slot + 1) & mask) {
+    if (blocks_[slots_[slot]].address == address) return slots_[slot];
+  }
+  return kNone;
+}
+
+inline void BlockTable::link_address(BlockIndex index) {
+  if ((linked_ + 1) * 2 > slots_.size()) grow_slots();
+  const size_t mask = slots_.size() - 1;
+  size_t slot = slot_of(blocks_[index].address);
+  while (slots_[slot] != kNone) slot = (slot + 1) & mask;
+  slots_[slot] = index;
+  ++linked_;
+}
+
+inline void BlockTable::unlink_address(BlockIndex index) {
+  const size_t mask = slots_.size() - 1;
+  size_t slot = slot_of(blocks_[index].address);
+  while (slots_[slot] != index) slot = (slot + 1) & mask;
+  clear_slot(slot);
+}
+
+inline BlockIndex BlockTable::take_allocated(uint64_t address) {
+  if (linked_ == 0) return kNone;
+  const size_t mask = slots_.size() - 1;
+  for (size_t slot = slot_of(address); slots_[slot] != kNone; slot = (slot + 1) & mask) {
+    const BlockIndex index = slots_[slot];
+    if (blocks_[index].address != address) continue;
+    clear_slot(slot);
+    return index;
+  }
+  return kNone;
+}
+
+// Closes the hole: moves back every follower that may not stand behind a gap.
+inline void BlockTable::clear_slot(size_t hole) {
+  const size_t mask = slots_.size() - 1;
+  for (size_t at = (hole + 1) & mask; slots_[at] != kNone; at = (at + 1) & mask) {
+    const size_t home = slot_of(blocks_[slots_[at]].address);
+    if (((at - home) & mask) < ((at - hole) & mask)) continue;
+    slots_[hole] = slots_[at];
+    hole = at;
+  }
+  slots_[hole] = kNone;
+  --linked_;
+}
 
 enum class BlockState : uint8_t { kAllocated, kPendingFree, kInactive };
 

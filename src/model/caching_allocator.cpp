@@ -29,11 +29,16 @@ FreeEntry CachingAllocator::entry_of(BlockIndex index) const {
   return {block.size, block.address, tie, index};
 }
 
-void CachingAllocator::insert_free(BlockIndex index) {
+// The block is free again. `held` is an entry of the set that it takes the place of, if any.
+void CachingAllocator::insert_free(BlockIndex index, FreeSet::Position held) {
   Block& block = blocks_[index];
   Arena& arena = arenas_[block.arena];
   block.gc_base = pools_[arena.pool].calls;
-  arena.free.insert(entry_of(index));
+  if (held == FreeSet::Position{}) {
+    arena.free.insert(entry_of(index));
+  } else {
+    arena.free.replace(held, entry_of(index));
+  }
 }
 
 uint32_t CachingAllocator::number_for_new(uint32_t inherited) {
@@ -45,7 +50,6 @@ CachingAllocator::Request CachingAllocator::make_request(uint64_t requested, uin
   request.requested = requested;
   request.stream = stream;
   request.rounded = round_size(requested);
-  request.segment = segment_size(request.rounded);
   request.arena = arena_of(pool_for(request.rounded, stream), stream);
   request.expandable = config_.expandable_segments;
   return request;
@@ -55,23 +59,31 @@ MallocResult CachingAllocator::malloc(uint64_t requested, uint64_t stream) {
   if (requested == 0) return {};
   if (events_outstanding() && !scope_blocks()) process_events();
   Request request = make_request(requested, stream);
-  const BlockIndex found = take_free(request);
-  return found != kNone ? finish_malloc(request, found) : malloc_uncached(request);
+  const FreeSet::Position at = find_free(request);
+  if (at == FreeSet::Position{}) return malloc_uncached(request);
+  return finish_malloc(request, arenas_[request.arena].free.at(at).block, at);
 }
 
-BlockIndex CachingAllocator::take_free(const Request& request) {
+// The free block that the request gets, still in its set; the end if there is none.
+FreeSet::Position CachingAllocator::find_free(const Request& request) {
   Arena& arena = arenas_[request.arena];
   if (collects_garbage()) ++pools_[arena.pool].calls;
   FreeSet::Position at = arena.free.lower_bound(request.rounded);
-  if (at == arena.free.end()) return kNone;
+  if (at == arena.free.end()) return at;
   if (blocks_[arena.free.at(at).block].range != kNone) {
     at = skip_expandable(arena.free, at, request);
-    if (at == arena.free.end()) return kNone;
+    if (at == arena.free.end()) return at;
   }
-  const FreeEntry entry = arena.free.at(at);
-  if (refuses_oversize(request.rounded, entry.size)) return kNone;
-  arena.free.erase_at(at);
-  return entry.block;
+  return refuses_oversize(request.rounded, arena.free.at(at).size) ? arena.free.end() : at;
+}
+
+BlockIndex CachingAllocator::take_free(const Request& request) {
+  const FreeSet::Position at = find_free(request);
+  if (at == FreeSet::Position{}) return kNone;
+  FreeSet& set = arenas_[request.arena].free;
+  const BlockIndex found = set.at(at).block;
+  set.erase_at(at);
+  return found;
 }
 
 // An expandable block counts as large as it can grow: prefer one without a huge unmapped tail. With
@@ -106,6 +118,7 @@ bool CachingAllocator::refuses_oversize(uint64_t rounded, uint64_t block_size) c
 
 // The free list has missed: garbage collection, a new segment, releases, the flush, the error.
 MallocResult CachingAllocator::malloc_uncached(Request& request) {
+  request.segment = segment_size(request.rounded);
   if (collects_garbage()) collect_garbage();
   BlockIndex found = kNone;
   Attempt attempt = new_segment(request, false, found);
@@ -196,8 +209,9 @@ bool CachingAllocator::should_split(const Request& request, const Block& block) 
   return remaining > kSmallSize;
 }
 
-// Gives the low `size` bytes to a new block; `rest` keeps the high part and is free.
-BlockIndex CachingAllocator::split_front(BlockIndex rest, uint64_t size) {
+// Gives the low `size` bytes to a new block; `rest` keeps the high part and is free. `held` is its
+// entry, if it is still in the free set.
+BlockIndex CachingAllocator::split_front(BlockIndex rest, uint64_t size, FreeSet::Position held) {
   const BlockIndex front = blocks_.create();
   Block& low = blocks_[front];
   Block& high = blocks_[rest];
@@ -212,7 +226,7 @@ BlockIndex CachingAllocator::split_front(BlockIndex rest, uint64_t size) {
   high.previous = front;
   high.address += size;
   high.size -= size;
-  insert_free(rest);
+  insert_free(rest, held);
   return front;
 }
 
@@ -228,11 +242,17 @@ void CachingAllocator::count_split(const Block& taken, const Block* rest, bool w
   }
 }
 
-MallocResult CachingAllocator::finish_malloc(const Request& request, BlockIndex found) {
+// `held`: the entry of `found` in its free set, if it is still there.
+MallocResult CachingAllocator::finish_malloc(const Request& request, BlockIndex found,
+                                             FreeSet::Position held) {
   const bool was_split = blocks_[found].is_split();
-  const PoolKind kind = pool_of(blocks_[found]).kind;
+  const PoolKind kind = pools_[arenas_[request.arena].pool].kind;
   BlockIndex taken = found;
-  if (should_split(request, blocks_[found])) taken = split_front(found, request.rounded);
+  if (should_split(request, blocks_[found])) {
+    taken = split_front(found, request.rounded, held);
+  } else if (held != FreeSet::Position{}) {
+    arenas_[request.arena].free.erase_at(held);
+  }
   Block& block = blocks_[taken];
   count_split(block, taken == found ? nullptr : &blocks_[found], was_split, kind);
   block.allocated = true;
@@ -281,12 +301,16 @@ MallocResult CachingAllocator::reject(const Request& request) {
 
 FreeOutcome CachingAllocator::free(uint64_t address) {
   if (address == 0) return FreeOutcome::kNull;
-  const BlockIndex index = blocks_.find_allocated(address);
-  return index == kNone ? FreeOutcome::kUnknown : free_block(index);
+  const BlockIndex index = blocks_.take_allocated(address);
+  return index == kNone ? FreeOutcome::kUnknown : go_on_free(index);
+}
+
+FreeOutcome CachingAllocator::free_block(BlockIndex index) {
+  blocks_.unlink_address(index);
+  return go_on_free(index);
 }
 
 void CachingAllocator::start_free(BlockIndex index) {
-  blocks_.unlink_address(index);
   Block& block = blocks_[index];
   const PoolKind kind = pool_of(block).kind;
   block.allocated = false;
@@ -296,7 +320,7 @@ void CachingAllocator::start_free(BlockIndex index) {
   if (block.size >= config_.max_split_size) stats_.oversize_allocations.fall(1);
 }
 
-FreeOutcome CachingAllocator::free_block(BlockIndex index) {
+FreeOutcome CachingAllocator::go_on_free(BlockIndex index) {
   start_free(index);
   if (!blocks_[index].has_uses) {
     finish_free(index);
@@ -319,14 +343,20 @@ void CachingAllocator::finish_free(BlockIndex index) {
   const uint64_t own_size = block.size;
   int64_t splits = 0;
   int64_t split_bytes = 0;
-  for (const BlockIndex neighbour : {block.previous, block.next}) {
-    const uint64_t merged = merge(index, neighbour);
-    if (merged == 0) continue;
+  const BlockIndex low = can_join(index, block.previous) ? block.previous : kNone;
+  const BlockIndex high = can_join(index, block.next) ? block.next : kNone;
+  FreeSet::Position held;
+  if (low != kNone && high != kNone) erase_free(high);
+  if (low != kNone || high != kNone) {
+    held = arenas_[block.arena].free.find(entry_of(low != kNone ? low : high));
+  }
+  for (const BlockIndex neighbour : {low, high}) {
+    if (neighbour == kNone) continue;
     --splits;
-    split_bytes -= static_cast<int64_t>(merged);
+    split_bytes -= static_cast<int64_t>(absorb(index, neighbour));
   }
   block.active = false;
-  insert_free(index);
+  insert_free(index, held);
   if (block.is_split()) {
     ++splits;
     split_bytes += static_cast<int64_t>(block.size);
@@ -340,19 +370,29 @@ void CachingAllocator::finish_free(BlockIndex index) {
   stats_.requested_bytes.fall(kind, block.requested_size);
 }
 
-// Joins `from` into `into` if both are free (or both unmapped) neighbours; bytes gained, or 0.
+// Both are free (or both unmapped) and neighbours.
+bool CachingAllocator::can_join(BlockIndex index, BlockIndex neighbour) const {
+  if (neighbour == kNone) return false;
+  const Block& other = blocks_[neighbour];
+  return !other.allocated && other.event_count == 0 && !other.has_uses &&
+         other.mapped == blocks_[index].mapped;
+}
+
+// Joins `from` into `into` if they can be; bytes gained, or 0.
 uint64_t CachingAllocator::merge(BlockIndex into, BlockIndex from) {
-  if (from == kNone) return 0;
-  Block& block = blocks_[into];
-  Block& gone = blocks_[from];
-  if (gone.allocated || gone.event_count > 0 || gone.has_uses || gone.mapped != block.mapped) {
-    return 0;
-  }
-  if (gone.mapped) {
+  if (!can_join(into, from)) return 0;
+  if (blocks_[from].mapped) {
     erase_free(from);
   } else {
     erase_unmapped(from);
   }
+  return absorb(into, from);
+}
+
+// The neighbour `from`, which is in no set, becomes part of `into`; bytes gained.
+uint64_t CachingAllocator::absorb(BlockIndex into, BlockIndex from) {
+  Block& block = blocks_[into];
+  const Block& gone = blocks_[from];
   if (block.previous == from) {
     block.address = gone.address;
     block.previous = gone.previous;
@@ -362,9 +402,8 @@ uint64_t CachingAllocator::merge(BlockIndex into, BlockIndex from) {
     if (block.next != kNone) blocks_[block.next].previous = into;
   }
   block.size += gone.size;
-  const uint64_t gained = gone.size;
   blocks_.destroy(from);
-  return gained;
+  return gone.size;
 }
 
 PoolKind CachingAllocator::pool_kind(BlockIndex block) const {

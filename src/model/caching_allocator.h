@@ -207,7 +207,7 @@ class CachingAllocator {
   struct Request {
     uint64_t requested = 0;
     uint64_t rounded = 0;
-    uint64_t segment = 0;
+    uint64_t segment = 0;  // once the free blocks have been searched
     uint64_t stream = 0;
     uint32_t arena = kNone;
     bool expandable = false;
@@ -217,14 +217,15 @@ class CachingAllocator {
 
   // Requests (caching_allocator.cpp)
   Request make_request(uint64_t requested, uint64_t stream);
+  FreeSet::Position find_free(const Request& request);
   BlockIndex take_free(const Request& request);
   FreeSet::Position skip_expandable(const FreeSet& set, FreeSet::Position at,
                                     const Request& request) const;
   bool refuses_oversize(uint64_t rounded, uint64_t block_size) const;
   MallocResult malloc_uncached(Request& request);
-  MallocResult finish_malloc(const Request& request, BlockIndex found);
+  MallocResult finish_malloc(const Request& request, BlockIndex found, FreeSet::Position held = {});
   bool should_split(const Request& request, const Block& block) const;
-  BlockIndex split_front(BlockIndex rest, uint64_t size);
+  BlockIndex split_front(BlockIndex rest, uint64_t size, FreeSet::Position held);
   void count_split(const Block& taken, const Block* rest, bool was_split, PoolKind kind);
   Attempt new_segment(const Request& request, bool retry, BlockIndex& found);
   BlockIndex device_segment(const Request& request);
@@ -232,8 +233,11 @@ class CachingAllocator {
   MallocResult reject(const Request& request);
   void fill_oom_facts(const Request& request);
   void start_free(BlockIndex index);
+  FreeOutcome go_on_free(BlockIndex index);
   void finish_free(BlockIndex index);
+  bool can_join(BlockIndex index, BlockIndex neighbour) const;
   uint64_t merge(BlockIndex into, BlockIndex from);
+  uint64_t absorb(BlockIndex into, BlockIndex from);
 
   // Release (allocator_release.cpp)
   void collect_garbage();
@@ -274,7 +278,12 @@ class CachingAllocator {
 
   // Pools (allocator_pools.cpp)
   uint32_t make_pool(PoolKind kind, uint32_t owner);
-  uint32_t arena_of(uint32_t pool, uint64_t stream);
+  uint32_t arena_of(uint32_t pool, uint64_t stream) {
+    const std::vector<uint32_t>& arenas = pools_[pool].arenas;
+    if (!arenas.empty() && arenas_[arenas.front()].stream == stream) return arenas.front();
+    return find_arena(pool, stream);
+  }
+  uint32_t find_arena(uint32_t pool, uint64_t stream);
   uint32_t pool_for(uint64_t rounded, uint64_t stream) const;
   uint32_t find_private(PoolId id) const;
   uint32_t ensure_private(PoolId id);
@@ -289,7 +298,7 @@ class CachingAllocator {
   const BlockPool& pool_of(const Block& block) const { return pools_[arenas_[block.arena].pool]; }
   BlockPool& pool_of(const Block& block) { return pools_[arenas_[block.arena].pool]; }
   FreeEntry entry_of(BlockIndex index) const;
-  void insert_free(BlockIndex index);
+  void insert_free(BlockIndex index, FreeSet::Position held = {});
   void erase_free(BlockIndex index) { arenas_[blocks_[index].arena].free.erase(entry_of(index)); }
   uint32_t number_for_new(uint32_t inherited);
   bool collects_garbage() const {

@@ -7,8 +7,10 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "model/block.h"
@@ -43,6 +45,9 @@ class FreeSet {
   // The entry must be there.
   void erase(const FreeEntry& entry);
   void erase_at(Position at);
+  // Puts `entry` in the place of the one at `at`, wherever it belongs.
+  void replace(Position at, const FreeEntry& entry);
+  Position find(const FreeEntry& entry) const;  // which must be there
 
   // First entry of at least `size` bytes; end() if none.
   Position lower_bound(uint64_t size) const;
@@ -82,5 +87,105 @@ class FreeSet {
   std::vector<uint32_t> unused_;
   size_t count_ = 0;
 };
+
+// The quick ways are here so that the allocator has them without a call.
+
+inline uint32_t FreeSet::bin_of(uint64_t size) {
+  const uint64_t units = size >> 9;
+  if (units < kUnits) return static_cast<uint32_t>(units);
+  const auto power = static_cast<uint32_t>(std::bit_width(units)) - 1;  // at least 6
+  const auto within = static_cast<uint32_t>(units >> (power - 5)) % kPerPower;
+  return kUnits + (power - 6) * kPerPower + within;
+}
+
+inline uint32_t FreeSet::next_bin(uint32_t bin) const {
+  uint32_t word = bin / 64;
+  if (word >= kWords) return kBins;
+  uint64_t bits = used_[word] & (~uint64_t{0} << (bin % 64));
+  while (bits == 0) {
+    if (++word == kWords) return kBins;
+    bits = used_[word];
+  }
+  return word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
+}
+
+inline FreeSet::Position FreeSet::first_of(uint32_t bin) const {
+  return bin == kBins ? end() : Position{first_leaf_[bin], 0};
+}
+
+inline void FreeSet::insert(const FreeEntry& entry) {
+  if (first_leaf_.empty()) first_leaf_.assign(kBins, kNone);
+  const uint32_t bin = bin_of(entry.size);
+  uint32_t leaf = first_leaf_[bin];
+  if (leaf == kNone) {
+    leaf = new_leaf(bin, kNone);
+    used_[bin / 64] |= uint64_t{1} << (bin % 64);
+  } else {
+    while (leaves_[leaf].next != kNone && leaves_[leaf].entries[leaves_[leaf].count - 1] < entry) {
+      leaf = leaves_[leaf].next;
+    }
+    if (leaves_[leaf].count == kLeafEntries) {
+      split_leaf(leaf);
+      if (leaves_[leaf].entries[leaves_[leaf].count - 1] < entry) leaf = leaves_[leaf].next;
+    }
+  }
+  Leaf& target = leaves_[leaf];
+  uint32_t slot = target.count;
+  while (slot > 0 && entry < target.entries[slot - 1]) --slot;
+  FreeEntry* const at = target.entries + slot;
+  if (slot < target.count) std::memmove(at + 1, at, (target.count - slot) * sizeof(FreeEntry));
+  *at = entry;
+  ++target.count;
+  ++count_;
+}
+
+inline void FreeSet::erase_at(Position at) {
+  Leaf& target = leaves_[at.leaf];
+  --target.count;
+  --count_;
+  if (target.count == 0) return drop_leaf(at.leaf);
+  FreeEntry* const gone = target.entries + at.slot;
+  if (at.slot < target.count) {
+    std::memmove(gone, gone + 1, (target.count - at.slot) * sizeof(FreeEntry));
+  }
+}
+
+inline FreeSet::Position FreeSet::find(const FreeEntry& entry) const {
+  uint32_t leaf = first_leaf_[bin_of(entry.size)];
+  while (leaves_[leaf].entries[leaves_[leaf].count - 1] < entry) leaf = leaves_[leaf].next;
+  uint32_t slot = 0;
+  while (leaves_[leaf].entries[slot].block != entry.block) ++slot;
+  return {leaf, slot};
+}
+
+inline void FreeSet::erase(const FreeEntry& entry) { erase_at(find(entry)); }
+
+// Most often the order does not change: a block that shrinks or grows a little.
+inline void FreeSet::replace(Position at, const FreeEntry& entry) {
+  Leaf& leaf = leaves_[at.leaf];
+  const bool above = at.slot > 0 ? leaf.entries[at.slot - 1] < entry : leaf.previous == kNone;
+  const bool below =
+      at.slot + 1 < leaf.count ? entry < leaf.entries[at.slot + 1] : leaf.next == kNone;
+  if (above && below && bin_of(entry.size) == leaf.bin) {
+    leaf.entries[at.slot] = entry;
+    return;
+  }
+  erase_at(at);
+  insert(entry);
+}
+
+inline FreeSet::Position FreeSet::lower_bound(uint64_t size) const {
+  const uint32_t bin = bin_of(size);
+  const uint32_t found = next_bin(bin);
+  if (found != bin) return first_of(found);
+  for (uint32_t leaf = first_leaf_[bin]; leaf != kNone; leaf = leaves_[leaf].next) {
+    const Leaf& target = leaves_[leaf];
+    if (target.entries[target.count - 1].size < size) continue;
+    uint32_t slot = 0;
+    while (target.entries[slot].size < size) ++slot;
+    return {leaf, slot};
+  }
+  return first_of(next_bin(bin + 1));
+}
 
 }  // namespace fragscope::model

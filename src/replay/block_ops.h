@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/bytes.h"
@@ -79,6 +80,20 @@ class BlockPlane {
     feed(event, ops_);
     for (const BlockOp& op : ops_) take(op);
   }
+  // All events of `batch`; freed(op) for a free_requested whose completion comes right behind it.
+  template <typename Take, typename Freed>
+  void feed(std::span<const Event> batch, Take&& take, Freed&& freed) {
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const Event& event = batch[i];
+      if (event.kind == EventKind::free_requested && i + 1 < batch.size() && is_plain(event) &&
+          is_completion_of(batch[i + 1], event)) {
+        freed(plain_op(event));
+        ++i;
+      } else {
+        feed(event, take);
+      }
+    }
+  }
 
   BlockSource source() const { return source_; }  // best one seen so far
   // A stream beside the default one was created.
@@ -122,6 +137,10 @@ class BlockPlane {
       default:
         return false;
     }
+  }
+  static bool is_completion_of(const Event& next, const Event& free) {
+    return next.kind == EventKind::free_completed && next.address == free.address &&
+           next.device == free.device && ((next.flags ^ free.flags) & kSourceFlags) == 0;
   }
   static BlockOp plain_op(const Event& event) {
     BlockOp op = make_op(BlockOpKind::free_completed, event);

@@ -75,6 +75,13 @@ class ClientCalls {
     }
   }
 
+  // A free_requested whose own completion is the next op.
+  void feed_freed(const BlockOp& op) {
+    if (holds_free_) settle_held_free(&op);
+    if (!window_.empty()) settle_window();
+    sink_.on_free(op);
+  }
+
   // After the last op.
   void finish() {
     if (holds_free_) settle_held_free(nullptr);

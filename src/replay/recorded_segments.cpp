@@ -34,14 +34,6 @@ std::string call_text(const BlockOp* op) {
 
 }  // namespace
 
-void RecordedSegments::begin_call(OpSpan own, uint64_t device_free) {
-  own_ = own;
-  position_ = 0;
-  if (!matched_) mismatch_ = {};
-  matched_ = true;
-  device_free_ = device_free;
-}
-
 // The next recorded call that is the allocator's for sure; refusals may be anybody's.
 const BlockOp* RecordedSegments::next_call() {
   for (size_t i = position_; i < own_.size(); ++i) {
@@ -159,7 +151,7 @@ void RecordedSegments::device_free(uint64_t address, uint64_t bytes) {
   }
 }
 
-bool RecordedSegments::end_call() {
+bool RecordedSegments::end_of_window() {
   while (const BlockOp* op = next_call()) {
     position_ = static_cast<size_t>(op - own_.data()) + 1;
     take_notice(*op);

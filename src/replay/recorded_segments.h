@@ -28,9 +28,14 @@ class RecordedSegments final : public model::SegmentProvider {
   explicit RecordedSegments(VerifyCounts& counts) : counts_(counts) {}
 
   // What the recorded allocator did inside the call that the model is about to make.
-  void begin_call(OpSpan own, uint64_t device_free);
+  void begin_call(OpSpan own, uint64_t device_free) {
+    own_ = own;
+    position_ = 0;
+    matched_ = true;
+    device_free_ = device_free;
+  }
   // True: every recorded call was predicted and the other way round. mismatch() says what was not.
-  bool end_call();
+  bool end_call() { return own_.empty() ? matched_ : end_of_window(); }
 
   struct Mismatch {
     std::string predicted;
@@ -58,6 +63,7 @@ class RecordedSegments final : public model::SegmentProvider {
   void unmap(uint64_t address, uint64_t bytes) override;
 
  private:
+  bool end_of_window();
   void take_notice(const BlockOp& op);
   const BlockOp* next_call();
   void miss(std::string predicted, const BlockOp* recorded);

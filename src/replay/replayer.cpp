@@ -75,23 +75,26 @@ struct VerifyPass {
 
   VerifyPass(EventStream& events, const ProcessFacts& facts, const Rules& rules)
       : plane(facts.block_source) {
-    const auto take = [&](const BlockOp& op) { feed(op, facts, rules); };
+    const auto take = [&](const BlockOp& op) {
+      if (DeviceVerifier* device = verifier(op, facts, rules)) device->feed(op);
+    };
+    const auto freed = [&](const BlockOp& op) {
+      if (DeviceVerifier* device = verifier(op, facts, rules)) device->feed_freed(op);
+    };
     events.rewind();
     for (auto batch = events.next_batch(); !batch.empty(); batch = events.next_batch()) {
-      for (const Event& event : batch) plane.feed(event, take);
+      plane.feed(batch, take, freed);
     }
     std::erase_if(devices, [](const auto& entry) { return !entry.second; });
     for (auto& [index, device] : devices) device->finish();
   }
 
  private:
-  void feed(const BlockOp& op, const ProcessFacts& facts, const Rules& rules) {
-    if (last_ && op.device == last_index_) {
-      last_->feed(op);
-      return;
-    }
+  // nullptr: no allocator's op.
+  DeviceVerifier* verifier(const BlockOp& op, const ProcessFacts& facts, const Rules& rules) {
+    if (last_ != nullptr && op.device == last_index_) return last_;
     auto& device = devices[op.device];
-    if (!device && op.kind == BlockOpKind::segment_refused) return;  // maybe not an allocator's
+    if (!device && op.kind == BlockOpKind::segment_refused) return nullptr;
     if (!device) {
       VerifySettings settings;
       settings.config = rules.config;
@@ -99,9 +102,9 @@ struct VerifyPass {
       settings.total_bytes = facts.device(op.device).total_bytes;
       device = std::make_unique<DeviceVerifier>(settings);
     }
-    device->feed(op);
     last_ = device.get();
     last_index_ = op.device;
+    return last_;
   }
 
   DeviceVerifier* last_ = nullptr;  // of the op before: devices seldom alternate

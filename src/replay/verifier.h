@@ -30,6 +30,7 @@ class DeviceVerifier {
   explicit DeviceVerifier(const VerifySettings& settings);
 
   void feed(const BlockOp& op) { calls_.feed(op); }
+  void feed_freed(const BlockOp& op) { calls_.feed_freed(op); }
   void finish() { calls_.finish(); }
 
   const VerifyCounts& counts() const { return counts_; }

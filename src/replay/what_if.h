@@ -39,6 +39,7 @@ class DeviceWhatIf {
   DeviceWhatIf& operator=(const DeviceWhatIf&) = delete;
 
   void feed(const BlockOp& op) { calls_.feed(op); }
+  void feed_freed(const BlockOp& op) { calls_.feed_freed(op); }
   void finish() { calls_.finish(); }
 
   ReplayFigures figures() const;

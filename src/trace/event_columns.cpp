@@ -53,6 +53,27 @@ bool for_each_column(Visit&& visit) {
 
 }  // namespace
 
+namespace {
+
+// Plain loops, which the compiler makes wide (see CMakeLists.txt).
+uint32_t largest_byte(std::span<const std::byte> bytes) {
+  uint8_t largest = 0;
+  for (const std::byte byte : bytes) largest = std::max(largest, static_cast<uint8_t>(byte));
+  return largest;
+}
+
+uint32_t largest_index(std::span<const std::byte> low, std::span<const std::byte> high) {
+  uint16_t largest = 0;
+  for (size_t i = 0; i < low.size(); ++i) {
+    const auto index =
+        static_cast<uint16_t>(static_cast<uint16_t>(low[i]) | static_cast<uint16_t>(high[i]) << 8);
+    largest = std::max(largest, index);
+  }
+  return largest;
+}
+
+}  // namespace
+
 ValueIndex::ValueIndex() : entries_(kIndexEntries) {}
 
 void ValueIndex::clear() {
@@ -178,30 +199,17 @@ bool EventDecoder::parse_dictionary(ByteReader& in, Column& column) const {
   const uint64_t entries = in.varint();
   if (!in.ok() || entries == 0 || entries > count_) return false;
   column.values.resize(entries);
-  uint64_t value = 0;
-  for (uint64_t& entry : column.values) {
-    value += static_cast<uint64_t>(in.signed_varint());
-    entry = value;
-  }
+  in.running_sums(column.values);
   column.low = in.bytes(count_);
   column.high = entries <= 256 ? std::span<const std::byte>{} : in.bytes(count_);
   if (!in.ok()) return false;
-  uint32_t largest = 0;
-  for (uint32_t i = 0; i < count_; ++i) {
-    uint32_t index = static_cast<uint32_t>(column.low[i]);
-    if (!column.high.empty()) index |= static_cast<uint32_t>(column.high[i]) << 8;
-    largest = std::max(largest, index);
-  }
-  return largest < entries;
+  return column.high.empty() ? largest_byte(column.low) < entries
+                             : largest_index(column.low, column.high) < entries;
 }
 
 bool EventDecoder::parse_differences(ByteReader& in, Column& column) const {
   column.values.resize(count_);
-  uint64_t value = 0;
-  for (uint64_t& entry : column.values) {
-    value += static_cast<uint64_t>(in.signed_varint());
-    entry = value;
-  }
+  in.running_sums(column.values);
   return in.ok();
 }
 
