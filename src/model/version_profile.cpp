@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <string>
 
 namespace fragscope::model {
 namespace {
@@ -101,6 +102,22 @@ ProfileMatch find_version_profile(std::string_view text) {
   if (error != std::errc{} || minor < 0 || minor > kNewestMinor) return newest;
   if (end != last && *end != '.' && *end != '+' && *end != 'a' && *end != 'r') return newest;
   return {&kProfiles[static_cast<size_t>(minor)], true};
+}
+
+Result<ProfileMatch> asked_version_profile(std::string_view text) {
+  const ProfileMatch match = find_version_profile(text);
+  if (match.exact) return match;
+  int major = 0;
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, major);
+  int minor = 0;
+  const bool has_minor = error == std::errc{} && end != last && *end == '.' &&
+                         std::from_chars(end + 1, last, minor).ec == std::errc{};
+  const bool newer = major > 2 || (major == 2 && minor > kNewestMinor);
+  if (has_minor && newer) return match;
+  return Error{ErrorCode::kInvalidArgument, "no rules for torch '" + std::string(text) +
+                                                "'; known: " + std::string(kNames.front()) + " … " +
+                                                std::string(kNames.back())};
 }
 
 }  // namespace fragscope::model

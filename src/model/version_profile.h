@@ -10,6 +10,8 @@
 #include <span>
 #include <string_view>
 
+#include "base/result.h"
+
 namespace fragscope::model {
 
 // Which of two equally large free blocks of a stream comes first.
@@ -142,6 +144,11 @@ struct ProfileMatch {
 };
 // "2.6", "2.6.1", "2.6.0+cu124" -> 2.6.
 ProfileMatch find_version_profile(std::string_view text);
+
+// The same for a release that a user asks for by name. kInvalidArgument, naming the known range:
+// `text` is older than every known release, or names none at all. A newer one is no error: the
+// newest profile, not exact.
+Result<ProfileMatch> asked_version_profile(std::string_view text);
 
 inline const VersionProfile& version_profile(std::string_view text) {
   return *find_version_profile(text).profile;

@@ -39,6 +39,7 @@ struct ReplayFigures {
   Level segments;  // number of segments
   uint64_t device_mallocs = 0;
   uint64_t device_frees = 0;
+  uint64_t alloc_retries = 0;  // flushes of the cache after a failed call for device memory
   std::vector<OomFact> ooms;
 };
 

@@ -22,6 +22,7 @@ ReplayFigures figures_of(const model::DeviceStats& stats, const ReplayFigures& b
   figures.segments = level_of(stats.segment, before.segments);
   figures.device_mallocs = before.device_mallocs + static_cast<uint64_t>(stats.num_device_alloc);
   figures.device_frees = before.device_frees + static_cast<uint64_t>(stats.num_device_free);
+  figures.alloc_retries = before.alloc_retries + static_cast<uint64_t>(stats.num_alloc_retries);
   return figures;
 }
 
