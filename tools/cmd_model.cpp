@@ -80,10 +80,13 @@ void print_text(const ListResult& result) {
 }
 
 int run_model(const ModelOptions& options) {
-  const ProfileMatch match =
-      find_version_profile(options.torch.empty() ? version_profiles().back().name : options.torch);
+  const Result<ProfileMatch> asked =
+      asked_version_profile(options.torch.empty() ? version_profiles().back().name : options.torch);
+  if (!asked) return fail(Error{asked.error().code, "--torch: " + asked.error().text});
+  const ProfileMatch& match = asked.value();
   if (!match.exact) {
-    warn("no profile for torch " + options.torch + ", using " + std::string(match.profile->name));
+    warn("no rules for torch " + options.torch + " yet, using those of " +
+         std::string(match.profile->name));
   }
   const Result<std::string> text = read_all(options.file);
   if (!text) return fail(text.error());

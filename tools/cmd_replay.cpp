@@ -11,6 +11,7 @@
 #include "report/json_report.h"
 #include "report/text_report.h"
 #include "tools/command.h"
+#include "tools/replay_comparison.h"
 #include "tools/run_analysis.h"
 
 namespace fragscope::tools {
@@ -22,6 +23,8 @@ struct ReplayCommand {
   std::string alloc_conf;
   std::string device_memory;
   std::string torch;
+  std::vector<std::string> as;
+  std::string sweep;
   bool json = false;
   bool strict = false;
   CLI::Option* max_split_given = nullptr;
@@ -46,16 +49,42 @@ Result<replay::ReplayOptions> replay_options(const ReplayCommand& command) {
   return options;
 }
 
-void warn_of_unknown_release(const std::string& torch) {
-  if (torch.empty() || model::find_version_profile(torch).exact) return;
-  warn("no profile for torch " + torch + ", using " +
-       std::string(model::find_version_profile(torch).profile->name));
+// An error: no release that can be modelled. A newer one than all that are known: a warning.
+Status check_release(const std::string& torch) {
+  if (torch.empty()) return Done{};
+  const auto match = model::asked_version_profile(torch);
+  if (!match) return Error{match.error().code, "--torch: " + match.error().text};
+  if (!match->exact) {
+    warn("no rules for torch " + torch + " yet, using those of " +
+         std::string(match->profile->name));
+  }
+  return Done{};
+}
+
+int run_comparison(const ReplayCommand& command, const replay::ReplayOptions& replay) {
+  if (command.strict) return fail("--strict goes with neither --as nor --sweep", kExitUsage);
+  ComparisonOptions options;
+  options.as = command.as;
+  options.sweep_file = command.sweep;
+  options.alloc_conf = replay.alloc_conf;
+  if (replay.max_split_size_bytes) {
+    std::string& conf = options.alloc_conf ? *options.alloc_conf : options.alloc_conf.emplace();
+    if (!conf.empty()) conf += ",";
+    conf += "max_split_size_mb:" + std::to_string(*replay.max_split_size_bytes / kMiB);
+  }
+  options.torch_version = replay.torch_version;
+  options.device_memory = replay.device_memory;
+  options.json = command.json;
+  auto run = open_run(command.path);
+  if (!run) return fail(run.error());
+  return compare_allocators(*run, options);
 }
 
 int run_replay(const ReplayCommand& command) {
   const auto options = replay_options(command);
   if (!options) return fail(options.error());
-  warn_of_unknown_release(command.torch);
+  if (const Status known = check_release(command.torch); !known) return fail(known.error());
+  if (!command.as.empty() || !command.sweep.empty()) return run_comparison(command, *options);
   auto run = open_run(command.path);
   if (!run) return fail(run.error());
   report::ReportData data;
@@ -103,6 +132,12 @@ void add_replay_command(CLI::App& app, CommandContext& context) {
   command->add_option("--device-memory", options->device_memory,
                       "what if the device had this much memory");
   command->add_option("--torch", options->torch, "what if PyTorch were this release");
+  command->add_option("--as", options->as,
+                      "side by side: torch, torch-2.N, cuda (no caching), plan (lower bound); a "
+                      "comma list, or repeated");
+  command->add_option("--sweep", options->sweep,
+                      "side by side: a file with one [allocator] [settings] a line; - is standard "
+                      "input");
   command->add_flag(
       "--strict", options->strict,
       "exit with 1 unless every prediction of the verify was right and the trace whole");

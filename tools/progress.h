@@ -19,6 +19,10 @@ class Progress {
   void advance(uint64_t done) {
     if (enabled_ && (done & kCheckMask) == 0) show(done);
   }
+  // The same for few, long steps: looks at the clock each time.
+  void step(uint64_t done) {
+    if (enabled_) show(done);
+  }
 
  private:
   static constexpr uint64_t kCheckMask = 0xfff;

@@ -98,10 +98,11 @@ int main(int argc, char** argv) {
          }));
   replay::ReplayOptions what_if;
   what_if.alloc_conf = "max_split_size_mb:128";
-  if (!std::getenv("ONLY_VERIFY")) report("verify and what-if", events, measure(repetitions, [&] {
-           const auto result = replay::replay_process(stream, facts, what_if);
-           perfect = perfect && result && result->mode == replay::ReplayMode::what_if;
-         }));
+  if (!std::getenv("ONLY_VERIFY"))
+    report("verify and what-if", events, measure(repetitions, [&] {
+             const auto result = replay::replay_process(stream, facts, what_if);
+             perfect = perfect && result && result->mode == replay::ReplayMode::what_if;
+           }));
   if (!perfect) std::fprintf(stderr, "replay_speed: a prediction was wrong\n");
   return perfect ? 0 : 1;
 }
