@@ -157,3 +157,65 @@ def test_bad_questions_are_usage_errors():
                       ("--max-split-size-mb", "5")):
         done = fragscope("replay", trace, *arguments, code=2)
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+def configurations(*arguments):
+    (process,) = document("replay", GOLDEN / "replay/false_oom.trace", *arguments)["processes"]
+    (device,) = process["devices"]
+    assert process["mode"] == "what_if"
+    assert device["recorded"]["ooms"] == 1
+    return device["configurations"]
+
+
+def test_allocators_side_by_side():
+    torch, old, cuda, plan = configurations("--as", "torch,torch-2.4", "--as", "cuda,plan")
+    assert [row["as"] for row in (torch, old, cuda, plan)] == ["torch-2.6", "torch-2.4", "cuda", "plan"]
+    assert torch["ooms"] == 1 and torch["ooms_avoided"] == 0
+    assert cuda["ooms"] == 0 and cuda["ooms_avoided"] == 1
+    assert cuda["reserved_bytes"]["peak"] == 1332 * MIB
+    assert plan["live_peak_bytes"] == 1332 * MIB
+    assert plan["reserved_bytes"]["peak"] >= plan["live_peak_bytes"]
+    assert plan["fits"] is (plan["reserved_bytes"]["peak"] <= 1300 * MIB)
+    text = fragscope("replay", GOLDEN / "replay/false_oom.trace", "--as", "torch-2.4,plan").stdout
+    assert "recorded" in text and "torch-2.4" in text and "above the live peak" in text
+
+
+def test_a_sweep_file_gives_a_row_a_line(tmp_path):
+    sweep = tmp_path / "sweep.txt"
+    sweep.write_text("# settings to try\ntorch\nmax_split_size_mb:21\ntorch-2.4 max_split_size_mb:21\nplan\n")
+    rows = configurations("--sweep", sweep)
+    assert [(row["as"], row["alloc_conf"]) for row in rows] == [
+        ("torch-2.6", ""), ("torch-2.6", "max_split_size_mb:21"), ("torch-2.4", "max_split_size_mb:21"), ("plan", "")]
+    assert [row["ooms"] for row in rows[:3]] == [1, 0, 0]
+    assert all(key in rows[0] for key in ("device_mallocs", "device_frees", "alloc_retries", "fragmentation"))
+
+
+@pytest.mark.parametrize("text, said", [("torch\nnumpy\n", "sweep.txt:2: no allocator is called 'numpy'"),
+                                        ("torch-1.0 a:1\n", "sweep.txt:1: no rules for torch '1.0'"),
+                                        ("max_split_size_mb:x\n", "max_split_size_mb"),
+                                        ("", "no configuration")])
+def test_a_wrong_sweep_file_is_a_line_and_exit_2(tmp_path, text, said):
+    sweep = tmp_path / "sweep.txt"
+    sweep.write_text(text)
+    done = fragscope("replay", GOLDEN / "replay/false_oom.trace", "--sweep", sweep, code=2)
+    assert said in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [("--torch", "1.0"), ("--as", "torch-1.0"), ("--as", "numpy"),
+                                       ("--torch", "abc"), ("--as", "cuda", "--strict")])
+def test_wrong_allocators_are_exit_2(arguments):
+    done = fragscope("replay", GOLDEN / "replay/false_oom.trace", *arguments, code=2)
+    assert done.stderr.count("\n") == 1
+    if "1.0" in arguments[1]:
+        assert "known: 2.0 … 2.15" in done.stderr
+
+
+def test_a_newer_release_warns_once_and_uses_the_newest():
+    done = fragscope("replay", GOLDEN / "replay/false_oom.trace", "--as", "torch-2.99,torch-2.99")
+    assert done.stderr.count("no rules for torch-2.99 yet, using those of torch 2.15") == 1
+    done = fragscope("replay", GOLDEN / "replay/false_oom.trace", "--torch", "3.1")
+    assert done.stderr.count("no rules for torch 3.1 yet, using those of 2.15") == 1
+
+
+def test_a_missing_sweep_file_is_exit_3(tmp_path):
+    fragscope("replay", GOLDEN / "replay/false_oom.trace", "--sweep", tmp_path / "none.txt", code=3)

@@ -1,0 +1,61 @@
+// BlockTable: the map from addresses to allocated blocks, against a plain map.
+#include <map>
+
+#include "model/block.h"
+#include "tests/support/catch.h"
+
+using namespace fragscope::model;
+
+TEST_CASE("a block table finds what is linked and nothing else") {
+  BlockTable table;
+  CHECK(table.find_allocated(512) == kNone);
+  CHECK(table.take_allocated(512) == kNone);
+  std::map<uint64_t, BlockIndex> plain;
+  uint64_t state = 1;
+  const auto random = [&](uint64_t below) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (state >> 33) % below;
+  };
+  for (int step = 0; step < 20'000; ++step) {
+    const uint64_t address = 0x2000'0000'0000 + 512 * random(step < 10'000 ? 3000 : 300);
+    const auto at = plain.find(address);
+    REQUIRE(table.find_allocated(address) == (at == plain.end() ? kNone : at->second));
+    if (at == plain.end()) {
+      const BlockIndex index = table.create();
+      CHECK(table[index].in_use);
+      table[index].address = address;
+      table.link_address(index);
+      plain[address] = index;
+    } else if (random(2) == 0) {
+      table.unlink_address(at->second);
+      table.destroy(at->second);
+      CHECK_FALSE(table[at->second].in_use);
+      plain.erase(at);
+    } else {
+      REQUIRE(table.take_allocated(address) == at->second);
+      CHECK(table.take_allocated(address) == kNone);
+      table.destroy(at->second);
+      plain.erase(at);
+    }
+  }
+  for (const auto& [address, index] : plain) CHECK(table.find_allocated(address) == index);
+}
+
+TEST_CASE("a slab entry that is used again is a new block with another generation") {
+  BlockTable table;
+  const BlockIndex first = table.create();
+  CHECK(first == 0);
+  CHECK(table.limit() == 1);
+  table[first].size = 4096;
+  table[first].has_uses = true;
+  const uint32_t generation = table[first].generation;
+  table.destroy(first);
+  const BlockIndex again = table.create();
+  CHECK(again == first);
+  CHECK(table.limit() == 1);
+  CHECK(table[again].generation == generation + 1);
+  CHECK(table[again].size == 0);
+  CHECK_FALSE(table[again].has_uses);
+  CHECK(table[again].mapped);
+  CHECK(table.create() == 1);
+}
