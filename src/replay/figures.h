@@ -47,7 +47,8 @@ struct Divergence {
   uint64_t seq = 0;       // of the recorded event
   std::string predicted;  // what the model said
   std::string recorded;   // what was recorded
-  std::string reason;     // the likely one
+  std::string rule;       // the model's rule that decided
+  std::string reason;     // why the recording may be otherwise: the likely ones
 };
 
 struct VerifyCounts {

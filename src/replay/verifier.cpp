@@ -25,6 +25,18 @@ std::string outcome_text(const MallocResult& result) {
   return result.ok() ? place_text(result.address, result.block_size) : std::string("out of memory");
 }
 
+std::string tie_text(model::TieRule rule) {
+  switch (rule) {
+    case model::TieRule::kAddress:
+      return "of equal ones the lowest address";
+    case model::TieRule::kBlockNumber:
+      return "of equal ones the one created first";
+    case model::TieRule::kSegmentNumber:
+      break;
+  }
+  return "of equal ones that of the oldest segment";
+}
+
 uint64_t stream_of(const BlockOp& op) { return op.stream == kUnknown ? 0 : op.stream; }
 
 bool usable(uint64_t request) { return request != 0 && request < kLargestRequest; }
@@ -43,12 +55,15 @@ void DeviceVerifier::on_alloc(const BlockOp& op, OpSpan own) {
   const uint64_t request = op.request();
   if (!usable(request)) {
     diverge(op.seq, "nothing: the size of the request is not known",
-            place_text(op.address, op.size), "the trace lacks the size");
+            place_text(op.address, op.size), "a request of unknown size is passed over",
+            "the trace lacks the size");
     return;
   }
   complete_recorded(own);
+  const uint64_t calls_before = counts_.segment_calls;
   provider_.begin_call(own, 0);
   const MallocResult predicted = model_->malloc(request, stream_of(op));
+  const bool asked_device = counts_.segment_calls != calls_before;
   const bool calls_match = provider_.end_call();
   forget_completed(own);
   const bool place_matches = predicted.ok() && predicted.address == op.address &&
@@ -60,12 +75,13 @@ void DeviceVerifier::on_alloc(const BlockOp& op, OpSpan own) {
   if (place_matches && calls_match) return;
   const uint64_t size = op.size != kUnknown ? op.size : model_->round_size(request);
   const PlacedBlock recorded = {op.address, size, request, false};
+  std::string rule = rule_of(op, predicted, asked_device);
   if (calls_match) {
-    diverge(op.seq, outcome_text(predicted), place_text(op.address, op.size),
+    diverge(op.seq, outcome_text(predicted), place_text(op.address, op.size), std::move(rule),
             "another free block was taken: an unrecorded event before, a stream that is not "
             "known, or another split or tie rule");
   } else {
-    diverge(op.seq, provider_.mismatch().predicted, provider_.mismatch().recorded,
+    diverge(op.seq, provider_.mismatch().predicted, provider_.mismatch().recorded, std::move(rule),
             "free memory differs: a block that was still in use by a stream, an unrecorded "
             "event before, a setting that the replay does not know, or another split rule");
   }
@@ -92,11 +108,12 @@ void DeviceVerifier::on_oom(const BlockOp& op, OpSpan own) {
   }
   keep_first(at_oom_, op.seq, op.time_ns, *model_);
   if (!predicted.ok() && calls_match) return;
+  std::string rule = rule_of(op, predicted, !calls_match);
   if (calls_match) {
-    diverge(op.seq, outcome_text(predicted), "out of memory",
+    diverge(op.seq, outcome_text(predicted), "out of memory", std::move(rule),
             "a memory fraction that the replay does not know, or an unrecorded event before");
   } else {
-    diverge(op.seq, provider_.mismatch().predicted, provider_.mismatch().recorded,
+    diverge(op.seq, provider_.mismatch().predicted, provider_.mismatch().recorded, std::move(rule),
             "free memory differs: an unrecorded event before, or a setting that the replay "
             "does not know");
   }
@@ -110,6 +127,7 @@ void DeviceVerifier::on_empty_cache(OpSpan own) {
   forget_completed(own);
   if (matches) return;
   diverge(own.front().seq, provider_.mismatch().predicted, provider_.mismatch().recorded,
+          "empty_cache() gives back every segment in which nothing lives, and no other",
           "other segments were empty: an unrecorded event before, or a memory fraction or "
           "collection threshold that the replay does not know");
   resync(nullptr, model::kNone);
@@ -147,7 +165,9 @@ void DeviceVerifier::on_block_size(const BlockOp& op) {
   last_address_ = 0;
   const PlacedBlock recorded = {op.address, op.size, model_->blocks()[block].requested_size, false};
   diverge(op.seq, place_text(op.address, model_->blocks()[block].size),
-          place_text(op.address, op.size), "another split rule");
+          place_text(op.address, op.size),
+          "a large block is split when more than 1 MiB remains, a small one when 512 bytes do",
+          "another split rule");
   resync(&recorded, block);
 }
 
@@ -175,10 +195,34 @@ void DeviceVerifier::forget_completed(OpSpan own) {
 }
 
 void DeviceVerifier::diverge(uint64_t seq, std::string predicted, std::string recorded,
-                             std::string reason) {
+                             std::string rule, std::string reason) {
   if (counts_.first_divergence) return;
-  counts_.first_divergence =
-      Divergence{seq, std::move(predicted), std::move(recorded), std::move(reason)};
+  counts_.first_divergence = Divergence{seq, std::move(predicted), std::move(recorded),
+                                        std::move(rule), std::move(reason)};
+}
+
+// How the model came to its answer, in a sentence.
+std::string DeviceVerifier::rule_of(const BlockOp& op, const MallocResult& predicted,
+                                    bool asked_device) const {
+  if (counts_.first_divergence) return {};  // nobody will read it
+  const uint64_t rounded = model_->round_size(op.request());
+  const bool small = predicted.ok() ? model_->pool_kind(predicted.block) == model::PoolKind::kSmall
+                                    : rounded <= kMiB;
+  const std::string place =
+      std::string(small ? "small" : "large") + " pool of stream " + std::to_string(stream_of(op));
+  const std::string need =
+      std::to_string(rounded) + " bytes (" + std::to_string(op.request()) + " asked for, rounded)";
+  const std::string segment =
+      "a segment of " + std::to_string(model_->segment_size(rounded)) + " bytes";
+  if (!predicted.ok())
+    return "no free block of the " + place + " has " + need + ", and " + segment + " is refused";
+  if (asked_device)
+    return "no free block of the " + place + " has " + need + ": " + segment + " is asked of CUDA";
+  std::string rule = "best fit: the smallest free block of the " + place + " with at least " +
+                     need + ", " + tie_text(settings_.profile->tie);
+  if (predicted.block_size > rounded)
+    rule += "; kept whole, as what is left over is too little to split off";
+  return rule;
 }
 
 // Rebuilds the model (unless it has expandable segments) in the recorded state: the recorded

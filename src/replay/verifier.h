@@ -61,7 +61,10 @@ class DeviceVerifier {
   void complete_recorded(OpSpan own);
   void forget_completed(OpSpan own);
   void add_pending(uint64_t address, model::BlockIndex block);
-  void diverge(uint64_t seq, std::string predicted, std::string recorded, std::string reason);
+  void diverge(uint64_t seq, std::string predicted, std::string recorded, std::string rule,
+               std::string reason);
+  std::string rule_of(const BlockOp& op, const model::MallocResult& predicted,
+                      bool asked_device) const;
   void resync(const PlacedBlock* instead_of_last, model::BlockIndex last);
 
   VerifySettings settings_;

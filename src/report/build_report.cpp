@@ -266,7 +266,7 @@ VerifyData verify_data(const replay::VerifyCounts& counts) {
                   counts.segment_matches, std::nullopt};
   if (const auto& first = counts.first_divergence) {
     data.first_divergence =
-        DivergenceData{first->seq, first->predicted, first->recorded, first->reason};
+        DivergenceData{first->seq, first->predicted, first->recorded, first->rule, first->reason};
   }
   return data;
 }

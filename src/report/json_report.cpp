@@ -101,6 +101,7 @@ Json verify_json(const VerifyData& verify) {
     divergence = {{"seq", first->seq},
                   {"predicted", first->predicted},
                   {"recorded", first->recorded},
+                  {"rule", first->rule},
                   {"reason", first->reason}};
   }
   return {{"block_events", verify.block_events},

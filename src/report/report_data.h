@@ -90,6 +90,7 @@ struct DivergenceData {
   uint64_t seq = 0;
   std::string predicted;
   std::string recorded;
+  std::string rule;
   std::string reason;
 };
 

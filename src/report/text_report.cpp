@@ -227,6 +227,7 @@ class TextWriter {
     if (const auto& first = data.first_divergence) {
       line("      first difference at event {}: predicted {}; recorded {}", first->seq,
            first->predicted, first->recorded);
+      line("      rule: {}", first->rule);
       line("      likely: {}", first->reason);
     }
   }

@@ -29,7 +29,7 @@ TEST_CASE("running sums are the sums of the varints, one by one") {
   }
   out.varint(77);
   std::vector<uint64_t> read(values.size());
-  ByteReader in(out.bytes());
+  ByteReader in(out.data());
   in.running_sums(read);
   CHECK(in.ok());
   CHECK(read == values);
@@ -41,8 +41,8 @@ TEST_CASE("running sums fail where a single varint would, at every cut") {
   ByteWriter out;
   for (const uint64_t value : awkward_values()) out.signed_varint(static_cast<int64_t>(value));
   std::vector<uint64_t> read(awkward_values().size());
-  for (size_t cut = 0; cut < out.bytes().size(); ++cut) {
-    ByteReader in(std::span<const std::byte>(out.bytes()).first(cut));
+  for (size_t cut = 0; cut < out.data().size(); ++cut) {
+    ByteReader in(std::span<const std::byte>(out.data()).first(cut));
     in.running_sums(read);
     CHECK_FALSE(in.ok());
   }

@@ -205,6 +205,8 @@ TEST_CASE("one wrong address is one divergence: the replay goes on from the reco
   CHECK(counts.lost_blocks == 0);
   REQUIRE(counts.first_divergence);
   CHECK(counts.first_divergence->predicted.find("block of 4096 bytes at 0x") == 0);
+  CHECK(counts.first_divergence->rule.find("best fit: the smallest free block of the small pool "
+                                           "of stream 0 with at least 4096 bytes (") == 0);
 }
 
 TEST_CASE("a missing segment call and a wrong segment size are counted") {
@@ -227,6 +229,7 @@ TEST_CASE("a missing segment call and a wrong segment size are counted") {
   CHECK(counts.segment_matches < counts.segment_calls);
   REQUIRE(counts.first_divergence);
   CHECK(counts.first_divergence->predicted.find("cudaMalloc of") == 0);
+  CHECK(counts.first_divergence->rule.find("is asked of CUDA") != std::string::npos);
   CHECK(counts.first_divergence->recorded == "no call for device memory");
 
   std::vector<Event> wrong = recorded.events();
