@@ -8,6 +8,7 @@
 #   make test-quick  without the torch tier       make test-torch  the torch tier alone
 #   make oracle      the allocator model against the installed torch's libc10_cuda, random lists
 #   make oracle-all  the same for every torch release from 2.1 on (downloads the wheels once)
+#   make mutate-model SEED=1 COUNT=100   changes src/model in small ways; every change must fail a test
 #   make asan tsan   unit tests under sanitizers  make bench       benchmarks, with the machine
 #   make format tidy clang-format in place, clang-tidy
 #   make install PREFIX=/usr/local                make clean
@@ -15,7 +16,7 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
-.PHONY: build setup demo demo-torch test test-quick test-torch oracle oracle-all asan tsan bench install format tidy clean
+.PHONY: mutate-model build setup demo demo-torch test test-quick test-torch oracle oracle-all asan tsan bench install format tidy clean
 
 setup:
 	@tools/setup.sh
@@ -46,6 +47,9 @@ oracle: build
 
 oracle-all: build
 	@tests/oracle/fuzz --all
+
+mutate-model: setup
+	@tools/mutate_model.py --seed $(or $(SEED),1) --count $(or $(COUNT),100)
 
 asan:
 	@tools/test.sh asan

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/build.sh release fs_base >/dev/null
 cmake build/release >/dev/null  # Google Benchmark may have come after the first configuration
-tools/build.sh release benchmarks >/dev/null
+tools/build.sh release benchmarks replay_speed >/dev/null
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) cores," \
   "$(awk '/MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo), Linux $(uname -r)," \
   "load $(cut -d' ' -f1 /proc/loadavg)"
@@ -15,3 +15,21 @@ for program in build/release/bin/bench_*; do
   "$program" --benchmark_repetitions="${REPETITIONS:-5}" --benchmark_report_aggregates_only=true \
     --benchmark_min_time=0.2 2>/dev/null
 done
+# Replay of a training loop that stock PyTorch ran on the simulated GPU, where a torch venv is there;
+# else of a trace that is named.
+python=${FRAGSCOPE_TORCH_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/fragscope/torch-venv}/bin/python
+trace=${FRAGSCOPE_BENCH_TRACE:-}
+if [ -z "$trace" ] && [ -x "$python" ]; then
+  for loop in transformer resnet; do
+    run=build/release/bench/$loop.fsr
+    if [ ! -e "$run/run.json" ]; then
+      mkdir -p build/release/bench
+      build/release/bin/fragscope run --gpu 24GiB -o "$run" -- "$python" tests/bench/train.py $loop 40 >/dev/null
+    fi
+    build/release/bin/replay_speed "$run"/*.fst "${EVENTS:-10000000}" "${REPETITIONS:-5}"
+  done
+elif [ -n "$trace" ]; then
+  build/release/bin/replay_speed "$trace" "${EVENTS:-10000000}" "${REPETITIONS:-5}"
+else
+  echo "replay_speed: no torch venv (tools/setup.sh --torch) and no FRAGSCOPE_BENCH_TRACE: left out"
+fi

@@ -231,7 +231,7 @@ class Workshop:
         result = []
         for folder in LIBRARIES:
             listed = re.findall(r"\b[\w.]+\.cpp\b", (ROOT / "src" / folder / "CMakeLists.txt").read_text())
-            result += [f"src/{folder}/{name}" for name in listed]
+            result += [f"src/{folder}/{name}" for name in dict.fromkeys(listed)]
         for folder in TESTS:
             result += sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "tests/unit" / folder).glob("*_test.cpp"))
         if self.catch_main:
@@ -269,9 +269,9 @@ class Workshop:
     def link(self, name: str, replaced: Dict[str, pathlib.Path], output: pathlib.Path) -> str:
         objects = [str(replaced.get(s, self.objects[s])) for s in self.program(name)]
         catch = [] if self.catch_main else ["-lCatch2Main", "-lCatch2"]
-        done = subprocess.run([self.compiler, *objects, *catch, "-lzstd", "-lxxhash", "-lpthread", "-o", str(output)],
+        done = subprocess.run([self.compiler, *objects, *catch, "-lzstd", "-lpthread", "-o", str(output)],
                               stderr=subprocess.PIPE, text=True)
-        return "" if done.returncode == 0 else (done.stderr.splitlines() or ["failed"])[-1]
+        return "" if done.returncode == 0 else "; ".join(done.stderr.splitlines()[:3])
 
     def prepare(self, jobs: int) -> Optional[str]:
         (self.directory / "original").mkdir(parents=True, exist_ok=True)

@@ -103,6 +103,8 @@ class CachingAllocator {
   bool complete_block(BlockIndex block, uint32_t generation);
   // What the start of every malloc does: frees the blocks whose events are done.
   void process_events();
+  // Blocks wait for events or for the end of a scope.
+  bool events_outstanding() const { return outstanding_ != 0 || !deferred_.empty(); }
 
   // --- settings -------------------------------------------------------------------------------
   // torch.cuda.set_per_process_memory_fraction; false: outside [0, 1].
@@ -266,7 +268,6 @@ class CachingAllocator {
 
   // Events (allocator_events.cpp)
   StreamWork& stream_work(uint64_t stream);
-  bool events_outstanding() const { return outstanding_ != 0 || !deferred_.empty(); }
   void insert_events(BlockIndex index);
   void insert_deferred_events();
   void finish_event(BlockIndex index);

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "model/caching_allocator.h"
+#include "model/rounding.h"
 #include "model/simulated_segments.h"
 #include "tests/support/catch.h"
 #include "tests/support/invariants.h"
@@ -305,4 +306,99 @@ TEST_CASE("S13: no search after the flush") {
   CHECK(d.alloc("w", 45) == 0);
   CHECK(d.allocator.stats().active.all.current == 2);
   CHECK(d.alloc("w", 45) == 45 * kMiB);
+}
+
+TEST_CASE("a memory fraction allows exactly what it says") {
+  Device d("", "2.15", 100);
+  REQUIRE(d.allocator.set_memory_fraction(0.4));
+  CHECK(d.allocator.allowed_bytes() == 40 * kMiB);
+  CHECK(d.alloc("a", 2) == 2 * kMiB);  // a segment of 20
+  CHECK(d.alloc("b", 20) == 20 * kMiB);
+  CHECK(d.reserved() == 40);
+  CHECK(d.alloc("c", 19) == 0);
+  CHECK(d.allocator.last_oom().allowed == 40 * kMiB);
+  CHECK_FALSE(d.allocator.set_memory_fraction(-0.001));
+  CHECK_FALSE(d.allocator.set_memory_fraction(1.001));
+  CHECK(d.allocator.set_memory_fraction(0));
+  CHECK(d.allocator.allowed_bytes() == 0);
+}
+
+TEST_CASE("a flush waits for what was freed under a scope that has ended") {
+  for (const char* version : {"2.1", "2.6", "2.9", "2.12"}) {
+    Device d("", version);
+    d.alloc("a", 30);
+    REQUIRE(d.allocator.record_stream(d.at.at("a"), 5));
+    d.allocator.work(5);
+    REQUIRE(d.allocator.begin_pool({0, 3}));
+    CHECK(d.allocator.free(d.at.at("a")) == FreeOutcome::kPending);
+    REQUIRE(d.allocator.end_pool({0, 3}));
+    CHECK(d.reserved() == 30);
+    CHECK(d.allocator.empty_cache() == EmptyCacheOutcome::kDone);
+    INFO(version);
+    CHECK(d.reserved() == 0);
+    CHECK(d.allocator.stats().num_sync_all_streams == 1);
+  }
+}
+
+TEST_CASE("a block that is freed while it waits for another use waits for both") {
+  Device d("", "2.15");
+  d.alloc("a", 30);
+  const BlockIndex block = d.allocator.find(d.at.at("a"));
+  REQUIRE(d.allocator.record_stream(d.at.at("a"), 5));
+  d.allocator.work(5);
+  CHECK(d.allocator.free_pending(block) == FreeOutcome::kPending);
+  CHECK(d.allocator.blocks()[block].event_count == 2);
+  CHECK(d.allocator.complete_block(block, d.allocator.blocks()[block].generation));
+  d.allocator.process_events();
+  CHECK(d.allocator.blocks()[block].event_count == 1);
+  CHECK(d.allocator.stats().active.all.current == 1);
+  d.allocator.complete(5);
+  d.allocator.process_events();
+  CHECK(d.allocator.stats().active.all.current == 0);
+  CHECK_FALSE(d.allocator.complete_block(block, d.allocator.blocks()[block].generation));
+}
+
+TEST_CASE("events are looked at only while there are any") {
+  Device d("", "2.15");
+  for (int round = 0; round < 3; ++round) {
+    d.alloc("a", 3);
+    REQUIRE(d.allocator.record_stream(d.at.at("a"), 5));
+    d.allocator.work(5);
+    CHECK(d.allocator.free(d.at.at("a")) == FreeOutcome::kPending);
+    CHECK(d.allocator.events_outstanding());
+    d.allocator.complete(5);
+    d.allocator.process_events();
+    CHECK_FALSE(d.allocator.events_outstanding());
+    CHECK(d.allocator.stats().active.all.current == 0);
+  }
+}
+
+TEST_CASE("a private pool without users is gone after the flush, and may come again") {
+  Device d("", "2.15");
+  for (uint64_t round = 0; round < 12; ++round) {
+    for (uint64_t id = 1; id <= 3; ++id) {
+      REQUIRE(d.allocator.begin_pool({0, id}));
+      d.alloc("a", 30);
+      REQUIRE(d.allocator.end_pool({0, id}));
+      CHECK_FALSE(d.allocator.end_pool({0, id}));
+      d.free("a");
+    }
+    CHECK(d.reserved() == 90);
+    for (uint64_t id = 1; id <= 3; ++id) {
+      CHECK(d.allocator.release_pool({0, id}));
+      CHECK_FALSE(d.allocator.release_pool({0, id}));
+    }
+    d.allocator.empty_cache();
+    CHECK(d.reserved() == 0);
+    CHECK_FALSE(d.allocator.release_pool({0, 1}));
+  }
+}
+
+TEST_CASE("a division finer than a size of few bytes doubles its power of two") {
+  AllocatorConfig config;
+  config.roundup_power2_divisions.fill(1ull << 20);
+  const VersionProfile& profile = version_profile("2.15");
+  CHECK(round_request(513ull << 20, config, profile) == (513ull << 20));
+  config.roundup_power2_divisions.fill(1024);
+  CHECK(round_request(1024 * 512 + 1, config, profile) == 1024 * 512 + 512);
 }

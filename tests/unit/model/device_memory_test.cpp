@@ -141,3 +141,27 @@ TEST_CASE("random calls never overlap, never exceed the capacity, repeat exactly
     CHECK(std::count(answers.begin(), answers.end(), 0u) > 0);
   }
 }
+
+TEST_CASE("a request of more than 1 MiB never shares a page") {
+  LocalCapacity book(64 * kMiB);
+  DeviceMemory memory(0, book);
+  const uint64_t base = device_window(0);
+  CHECK(memory.allocate(512) == base);
+  CHECK(memory.allocate(kMiB + 1) == base + kDevicePage);
+  CHECK(memory.allocate(kMiB) == base + 512);
+  CHECK(memory.charged_bytes() == 2 * kDevicePage);
+  CHECK(book.used() == 2 * kDevicePage);
+}
+
+TEST_CASE("half of a device's window is for memory, half for address ranges") {
+  LocalCapacity book(LocalCapacity::kUnlimited);
+  DeviceMemory memory(1, book);
+  CHECK(device_window(1) == 0x2600'0000'0000);
+  CHECK_FALSE(memory.allocate(0x0300'0000'0001));
+  CHECK(memory.allocate(0x0300'0000'0000) == device_window(1));
+  CHECK_FALSE(memory.allocate(1));  // all addresses are taken
+  CHECK(book.used() == memory.charged_bytes());
+  CHECK(memory.charged_bytes() == 0x0300'0000'0000);
+  CHECK(memory.reserve_range(kDevicePage) == device_window(1) + 0x0300'0000'0000);
+  CHECK(kMaxDevices == 8);
+}
