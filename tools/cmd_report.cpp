@@ -60,6 +60,7 @@ int run_report(const ReportOptions& options) {
     add_process(*run, reader, options, data);
     events += data.processes.back().events;
   }
+  report::link_shared_memory(data);
   for (const std::string& warning : all_warnings(*run)) data.warnings.push_back(warning);
   if (options.pid != 0 && data.processes.empty()) {
     return fail("no process " + std::to_string(options.pid) + " in " + options.path, kExitUsage);

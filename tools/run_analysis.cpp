@@ -73,7 +73,7 @@ trace::ProcessExit exit_of(const OpenRun& run, const trace::ProcessInfo& process
 }
 
 replay::ProcessFacts process_facts(const OpenRun& run, const trace::TraceReader& reader) {
-  replay::ProcessFacts facts = replay::facts_of(reader.process());
+  replay::ProcessFacts facts = replay::facts_of(reader.process(), &reader.tables());
   facts.exit = exit_of(run, reader.process());
   if (!run.info) return facts;
   // The policy of --enforce=shim is the newest release's, whatever torch the command has.

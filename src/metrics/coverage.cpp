@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::string_view kUnhooked = "coverage.unhooked.";
 constexpr std::string_view kCudart = "cudart.";
+constexpr std::string_view kStaticCudart = "cudart_static.";
 
 std::optional<uint64_t> number(const std::string& text) {
   uint64_t value = 0;
@@ -21,6 +22,7 @@ std::optional<uint64_t> number(const std::string& text) {
 Coverage coverage_of(const replay::ProcessFacts& facts) {
   Coverage coverage;
   if (const auto hooked = facts.property("coverage.hooked")) coverage.hooked = number(*hooked);
+  coverage.calls = facts.api_calls;
   coverage.stacks = facts.property("stacks");
   for (const auto& [key, value] : facts.properties) {
     if (key.compare(0, kUnhooked.size(), kUnhooked) == 0) {
@@ -28,6 +30,8 @@ Coverage coverage_of(const replay::ProcessFacts& facts) {
         coverage.unhooked[key.substr(kUnhooked.size())] = *count;
     } else if (key.compare(0, kCudart.size(), kCudart) == 0) {
       coverage.cudart.push_back(value);
+    } else if (key.compare(0, kStaticCudart.size(), kStaticCudart) == 0) {
+      coverage.static_cudart.push_back(value);
     }
   }
   return coverage;

@@ -15,6 +15,8 @@ struct Coverage {
   std::optional<uint64_t> hooked;            // entry points answered with a hook
   std::map<std::string, uint64_t> unhooked;  // symbol -> requests that passed through
   std::vector<std::string> cudart;           // copies of the runtime in the process
+  std::vector<std::string> static_cudart;    // modules that carry one inside
+  std::map<std::string, uint64_t> calls;     // entry point -> calls; empty: not known
   std::optional<std::string> stacks;         // "native", "none"
 };
 

@@ -14,7 +14,7 @@ void PinnedBytes::feed(const Event& event) {
       end(event.address);
       return;
     case EventKind::context_destroy:
-      end_device(event.device);
+      end_context(event);
       return;
     default:
       return;
@@ -24,7 +24,8 @@ void PinnedBytes::feed(const Event& event) {
 void PinnedBytes::begin(const Event& event) {
   if (event.address == kUnknown || event.size == kUnknown || event.address == 0) return;
   end(event.address);
-  live_[event.address] = {event.size, event.device, event.kind == EventKind::pinned_register};
+  live_[event.address] = {event.size, event.device, event.kind == EventKind::pinned_register,
+                          event.aux};
   gauge_.rise(event.size, event.seq);
 }
 
@@ -35,10 +36,13 @@ void PinnedBytes::end(uint64_t address) {
   live_.erase(at);
 }
 
-void PinnedBytes::end_device(int32_t device) {
+// With an address: a context that the program made itself, and what names it as its own.
+void PinnedBytes::end_context(const Event& event) {
   for (auto at = live_.begin(); at != live_.end();) {
     const Allocation& allocation = at->second;
-    if (allocation.device != device || allocation.registered) {
+    const bool ends = event.address == kUnknown ? allocation.device == event.device
+                                                : allocation.context == event.address;
+    if (!ends || allocation.registered) {
       ++at;
       continue;
     }

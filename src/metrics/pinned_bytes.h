@@ -22,10 +22,11 @@ class PinnedBytes {
     uint64_t size = 0;
     int32_t device = 0;
     bool registered = false;
+    uint64_t context = kUnknown;
   };
   void begin(const Event& event);
   void end(uint64_t address);
-  void end_device(int32_t device);
+  void end_context(const Event& event);
 
   std::unordered_map<uint64_t, Allocation> live_;
   Gauge gauge_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "event/event_names.h"
-#include "metrics/driver_bytes.h"
 #include "metrics/pinned_bytes.h"
 #include "replay/block_ops.h"
 
@@ -28,6 +27,9 @@ struct FirstPass {
   DriverBytes driver;
   PinnedBytes pinned;
   Phases phases;
+  FailedCalls failures;
+  SharedMemory shared;
+  MemoryInfos memory_infos;
 
   explicit FirstPass(const replay::ProcessFacts& facts) : plane(facts.block_source) {}
 
@@ -39,6 +41,9 @@ struct FirstPass {
       count(event, metrics);
       driver.feed(event);
       pinned.feed(event);
+      shared.feed(event);
+      failures.feed(event, driver.total_now(event.device));
+      memory_infos.feed(event, driver.total_now(event.device));
       plane.feed(event, ops);
       for (const BlockOp& op : ops) apply(heaps, op);
       if (phases.wants(event)) phases.feed(event, held());
@@ -65,7 +70,6 @@ struct FirstPass {
     if (plane_of_event == Plane::block) ++metrics.block_events;
     if (plane_of_event != Plane::driver) return;
     ++metrics.driver_events;
-    if (event.result != 0 && event.result != kResultPending) ++metrics.failed_calls;
   }
 };
 
@@ -113,9 +117,17 @@ ProcessMetrics measure_process(replay::EventStream& events, const replay::Proces
   FirstPass pass(facts);
   pass.run(events, metrics);
   metrics.source = pass.plane.source();
-  for (const auto& [index, gauge] : pass.driver.devices()) {
-    metrics.devices[index].driver = KnownLevel::of(gauge);
+  for (const auto& [index, accounts] : pass.driver.devices()) {
+    metrics.devices[index].driver = KnownLevel::of(accounts.total);
+    metrics.devices[index].accounts = accounts;
   }
+  for (const auto& [index, info] : pass.memory_infos.devices()) {
+    metrics.devices[index].memory_info = info;
+  }
+  metrics.failed_calls = pass.failures.count();
+  metrics.probes = pass.failures.probes();
+  metrics.failures = pass.failures.by_function();
+  metrics.shared = std::move(pass.shared);
   for (const auto& [index, heap] : pass.heaps) {
     fill_device(metrics.devices[index], heap, !pass.plane.saw_streams());
     metrics.anomalies += heap.anomalies();
@@ -125,6 +137,7 @@ ProcessMetrics measure_process(replay::EventStream& events, const replay::Proces
     device.facts = facts.device(index);
     // A recorder of the driver plane that saw no allocation of this device saw 0 bytes.
     if (metrics.driver_events > 0 && !device.driver.peak) device.driver = {0, 0};
+    if (metrics.driver_events > 0 && !device.accounts) device.accounts.emplace();
   }
   if (metrics.driver_events > 0) metrics.pinned_driver = KnownLevel::of(pass.pinned.gauge());
   take_moments(events, facts, metrics);

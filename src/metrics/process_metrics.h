@@ -11,10 +11,14 @@
 #include <vector>
 
 #include "metrics/coverage.h"
+#include "metrics/driver_bytes.h"
+#include "metrics/failed_calls.h"
 #include "metrics/gauge.h"
 #include "metrics/heap.h"
 #include "metrics/layout.h"
 #include "metrics/phases.h"
+#include "metrics/memory_info.h"
+#include "metrics/shared_memory.h"
 #include "replay/event_stream.h"
 #include "replay/figures.h"
 #include "replay/process_facts.h"
@@ -32,7 +36,9 @@ struct DeviceMetrics {
   int32_t device = 0;
   replay::DeviceFacts facts;
   KnownLevel driver;
-  std::optional<HeapFigures> heap;  // absent: no block plane
+  std::optional<DriverAccounts> accounts;  // absent: no driver plane
+  std::optional<MemoryInfo> memory_info;   // absent: the program did not ask
+  std::optional<HeapFigures> heap;         // absent: no block plane
   std::vector<replay::OomFact> ooms;
   std::optional<Moment> at_peak;  // allocated bytes were highest for the first time
   std::optional<Moment> at_oom;   // the first request failed
@@ -50,7 +56,10 @@ struct ProcessMetrics {
   uint64_t driver_events = 0;
   uint64_t block_events = 0;
   uint64_t failed_calls = 0;  // driver calls that returned an error
-  uint64_t anomalies = 0;     // events that contradict each other
+  uint64_t probes = 0;        // of them: for a kind of handle, answered with a refusal
+  std::vector<FailedCall> failures;
+  SharedMemory shared;
+  uint64_t anomalies = 0;  // events that contradict each other
 };
 
 ProcessMetrics measure_process(replay::EventStream& events, const replay::ProcessFacts& facts);

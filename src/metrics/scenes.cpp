@@ -111,7 +111,7 @@ class SceneTaker {
     scene.pinned_bytes = pinned_.gauge().current();
     if (measured_.driver_events > 0) {
       const auto gauge = driver_.devices().find(device);
-      scene.driver_bytes = gauge == driver_.devices().end() ? 0 : gauge->second.current();
+      scene.driver_bytes = gauge == driver_.devices().end() ? 0 : gauge->second.total.current();
     }
     const auto state = devices_.find(device);
     if (state == devices_.end()) return scene;

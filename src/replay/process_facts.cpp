@@ -73,7 +73,7 @@ DeviceFacts ProcessFacts::device(int32_t index) const {
   return facts;
 }
 
-ProcessFacts facts_of(const trace::ProcessInfo& process) {
+ProcessFacts facts_of(const trace::ProcessInfo& process, const trace::TraceTables* tables) {
   ProcessFacts facts;
   facts.pid = process.pid;
   facts.program = process.program;
@@ -83,6 +83,10 @@ ProcessFacts facts_of(const trace::ProcessInfo& process) {
   facts.dropped_events = process.dropped_events;
   facts.torn_records = process.torn_records;
   facts.properties = process.properties;
+  if (tables != nullptr) {
+    facts.api_names.insert(tables->api_names.begin(), tables->api_names.end());
+    facts.api_calls = tables->api_calls;
+  }
   facts.block_source = to_source(facts.property("block_source"));
   return facts;
 }

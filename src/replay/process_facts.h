@@ -41,12 +41,17 @@ struct ProcessFacts {
   uint64_t torn_records = 0;
   std::optional<BlockSource> block_source;  // as the shim states it; absent: see the events
   std::map<std::string, std::string> properties;
+  // From the tables; empty when those were not read.
+  std::map<uint16_t, std::string> api_names;
+  std::map<std::string, uint64_t> api_calls;  // calls per entry point, reported as events or not
 
   std::optional<std::string> property(const std::string& key) const;
   DeviceFacts device(int32_t index) const;
 };
 
-ProcessFacts facts_of(const trace::ProcessInfo& process);
+// `tables`: nullptr leaves the two tables above empty.
+ProcessFacts facts_of(const trace::ProcessInfo& process,
+                      const trace::TraceTables* tables = nullptr);
 std::string_view exit_kind_name(trace::ExitKind kind);
 
 }  // namespace fragscope::replay

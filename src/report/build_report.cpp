@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "event/event_names.h"
 #include "metrics/gaps.h"
 #include "metrics/pinning.h"
 #include "metrics/top_stacks.h"
@@ -171,6 +172,48 @@ std::vector<OomData> oom_data(const std::vector<replay::OomFact>& ooms, const St
   return data;
 }
 
+DriverAccountsData accounts_data(const metrics::DriverAccounts& accounts) {
+  const auto level = [](const metrics::Gauge& gauge) { return metrics::KnownLevel::of(gauge); };
+  return {level(accounts.plain),    level(accounts.stream_ordered), level(accounts.arrays),
+          level(accounts.graphs),   level(accounts.physical),       level(accounts.managed),
+          level(accounts.reserved), level(accounts.mapped)};
+}
+
+std::vector<FailureData> failure_data(const ProcessMetrics& measured, const Stacks& stacks) {
+  std::vector<FailureData> data;
+  for (const metrics::FailedCall& call : measured.failures) {
+    FailureData entry;
+    const auto name = measured.facts.api_names.find(call.api);
+    if (name != measured.facts.api_names.end()) entry.function = name->second;
+    entry.kind = kind_name(call.kind);
+    entry.result = call.result;
+    entry.probe = call.probe;
+    entry.count = call.count;
+    entry.largest_bytes = call.largest_bytes;
+    entry.seq = call.seq;
+    entry.time_ns = call.time_ns;
+    if (call.device >= 0) entry.device = call.device;
+    entry.held_bytes = call.held_bytes;
+    entry.free_bytes = call.free_bytes;
+    entry.stack = stacks.lines(call.stack, call.seq);
+    data.push_back(std::move(entry));
+  }
+  return data;
+}
+
+SharedMemoryData shared_data(const metrics::SharedMemory& shared) {
+  SharedMemoryData data;
+  data.exports = shared.exports();
+  for (const metrics::OpenedMemory& opened : shared.opened()) {
+    data.opened_keys.push_back(opened.key);
+    data.opened.push_back({std::nullopt, std::nullopt, opened.closed});
+  }
+  data.handles_exported = shared.handles_exported();
+  data.handles_imported = shared.handles_imported();
+  data.external_bytes = metrics::KnownLevel::of(shared.external());
+  return data;
+}
+
 DeviceData device_frame(const metrics::DeviceMetrics& measured) {
   DeviceData data;
   if (measured.device >= 0) data.index = measured.device;
@@ -178,6 +221,8 @@ DeviceData device_frame(const metrics::DeviceMetrics& measured) {
   data.simulated = measured.facts.simulated;
   data.total_bytes = measured.facts.total_bytes;
   data.driver_bytes = measured.driver;
+  if (measured.accounts) data.accounts = accounts_data(*measured.accounts);
+  data.memory_info = measured.memory_info;
   return data;
 }
 
@@ -239,6 +284,8 @@ ProcessData process_frame(const ProcessMetrics& measured) {
   data.dropped_events = measured.facts.dropped_events;
   data.torn_records = measured.facts.torn_records;
   data.failed_calls = measured.failed_calls;
+  data.probes = measured.probes;
+  if (measured.driver_events > 0) data.shared = shared_data(measured.shared);
   data.anomalies = measured.anomalies;
   data.block_source = replay::block_source_name(measured.source);
   data.coverage = measured.coverage;
@@ -273,7 +320,11 @@ VerifyData verify_data(const replay::VerifyCounts& counts) {
 
 void put_replayed(const metrics::ReplayedDevice& replayed, replay::ReplayMode mode,
                   DeviceData& data) {
-  if (mode == replay::ReplayMode::what_if) data.driver_bytes = {};
+  if (mode == replay::ReplayMode::what_if) {
+    data.driver_bytes = {};
+    data.accounts.reset();
+    data.memory_info.reset();
+  }
   data.modelled = mode == replay::ReplayMode::modelled;
   data.reserved_bytes = replayed.reserved;
   data.allocated_bytes = replayed.allocated;
@@ -302,6 +353,7 @@ ProcessData build_process(const ProcessMetrics& measured, symbolize::Symbolizer*
                           const BuildOptions& options) {
   ProcessData data = process_frame(measured);
   const Stacks stacks(symbols, options);
+  data.failures = failure_data(measured, stacks);
   for (const auto& [index, device] : measured.devices) {
     data.devices.push_back(device_data(device, stacks, options));
   }
@@ -337,16 +389,40 @@ std::vector<PhaseData> phases_of(const ProcessMetrics& measured,
   return result;
 }
 
+void link_shared_memory(ReportData& report) {
+  std::map<uint64_t, std::pair<uint32_t, std::optional<uint64_t>>> owners;
+  for (const ProcessData& process : report.processes) {
+    if (!process.shared) continue;
+    for (const auto& [key, bytes] : process.shared->exports) owners[key] = {process.pid, bytes};
+  }
+  for (ProcessData& process : report.processes) {
+    if (!process.shared) continue;
+    for (size_t i = 0; i < process.shared->opened.size(); ++i) {
+      const auto owner = owners.find(process.shared->opened_keys[i]);
+      if (owner == owners.end()) continue;
+      process.shared->opened[i].owner_pid = owner->second.first;
+      process.shared->opened[i].bytes = owner->second.second;
+    }
+  }
+}
+
 void mark_damaged(const DamageData& damage, ProcessData& process) {
   process.damage = damage;
   process.pinned_driver.final.reset();
   process.pinned_torch_host.final.reset();
+  if (process.shared) process.shared->external_bytes.final.reset();
   for (DeviceData& device : process.devices) {
     for (metrics::KnownLevel* level :
          {&device.driver_bytes, &device.reserved_bytes, &device.allocated_bytes,
           &device.active_bytes, &device.requested_bytes, &device.inactive_split_bytes,
           &device.segments}) {
       level->final.reset();
+    }
+    if (auto& of = device.accounts) {
+      for (metrics::KnownLevel* level : {&of->plain, &of->stream_ordered, &of->arrays, &of->graphs,
+                                         &of->physical, &of->managed, &of->reserved, &of->mapped}) {
+        level->final.reset();
+      }
     }
     std::erase_if(device.moments, [](const MomentData& moment) { return moment.name == "end"; });
     for (MomentData& moment : device.moments) {

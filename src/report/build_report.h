@@ -35,6 +35,9 @@ std::vector<PhaseData> phases_of(const metrics::ProcessMetrics& measured,
 ProcessData build_replayed_process(const metrics::ProcessMetrics& measured,
                                    const metrics::ReplayMetrics& replayed);
 
+// Finds the owner of memory that one process of the run opened and another exported.
+void link_shared_memory(ReportData& report);
+
 // The state at the process's end becomes unknown: levels and pictures of it go.
 void mark_damaged(const DamageData& damage, ProcessData& process);
 

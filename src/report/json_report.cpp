@@ -34,8 +34,11 @@ Json coverage_json(const ProcessData& process) {
   return {{"hooked", known(coverage.hooked)},
           {"unhooked", Json(coverage.unhooked)},
           {"cudart", coverage.cudart},
+          {"cudart_static", coverage.static_cudart},
+          {"calls", coverage.calls.empty() ? Json(nullptr) : Json(coverage.calls)},
           {"stacks", known(coverage.stacks)},
           {"failed_calls", process.failed_calls},
+          {"probes", process.probes},
           {"contradictory_events", process.anomalies}};
 }
 
@@ -128,12 +131,63 @@ void put_levels(const DeviceData& device, Json& out) {
   if (device.modelled) out["modelled_ooms"] = ooms;
 }
 
+Json failure_json(const FailureData& failure) {
+  return {{"function", known(failure.function)},
+          {"kind", failure.kind},
+          {"result", failure.result},
+          {"probe", failure.probe},
+          {"count", failure.count},
+          {"largest_bytes", known(failure.largest_bytes)},
+          {"first",
+           {{"seq", failure.seq},
+            {"t_ns", failure.time_ns},
+            {"device", known(failure.device)},
+            {"held_bytes", failure.held_bytes},
+            {"free_bytes", known(failure.free_bytes)},
+            {"stack", failure.stack}}}};
+}
+
+Json shared_json(const SharedMemoryData& shared) {
+  return {{"exported", shared.exports.size()},
+          {"opened", list(shared.opened,
+                          [](const OpenedMemoryData& opened) -> Json {
+                            return {{"owner_pid", known(opened.owner_pid)},
+                                    {"bytes", known(opened.bytes)},
+                                    {"closed", opened.closed}};
+                          })},
+          {"handles_exported", shared.handles_exported},
+          {"handles_imported", shared.handles_imported},
+          {"external_bytes", level(shared.external_bytes)}};
+}
+
+// Memory from CUDA by sort; unknown levels without a driver plane.
+void put_accounts(const DeviceData& device, Json& out) {
+  const DriverAccountsData of = device.accounts.value_or(DriverAccountsData{});
+  out["driver_accounts"] = {{"plain", level(of.plain)},
+                            {"stream_ordered", level(of.stream_ordered)},
+                            {"arrays", level(of.arrays)},
+                            {"graphs", level(of.graphs)},
+                            {"physical", level(of.physical)}};
+  out["managed_bytes"] = level(of.managed);
+  out["vmm"] = {{"reserved_bytes", level(of.reserved)},
+                {"physical_bytes", level(of.physical)},
+                {"mapped_bytes", level(of.mapped)}};
+  out["memory_info"] = nullptr;
+  if (const auto& info = device.memory_info) {
+    out["memory_info"] = {{"answers", info->answers},
+                          {"used_bytes", info->used_bytes},
+                          {"first_unexplained_bytes", info->first_unexplained},
+                          {"last_unexplained_bytes", info->last_unexplained}};
+  }
+}
+
 Json device_json(const DeviceData& device, bool replayed) {
   Json out = {{"index", known(device.index)},
               {"name", known(device.name)},
               {"simulated", known(device.simulated)},
               {"total_bytes", known(device.total_bytes)},
               {"driver_bytes", level(device.driver_bytes)}};
+  put_accounts(device, out);
   put_levels(device, out);
   if (!replayed) {
     out["moments"] = list(device.moments, moment_json);
@@ -184,6 +238,8 @@ Json process_json(const ProcessData& process) {
     return device_json(device, process.replay.has_value());
   });
   out["phases"] = list(process.phases, phase_json);
+  if (!process.replay) out["failures"] = list(process.failures, failure_json);
+  out["shared_memory"] = process.shared ? shared_json(*process.shared) : Json(nullptr);
   out["pinned_bytes"] = {{"driver", level(process.pinned_driver)},
                          {"torch_host", level(process.pinned_torch_host)}};
   out["notes"] = process.notes;

@@ -13,6 +13,7 @@
 #include "metrics/coverage.h"
 #include "metrics/gauge.h"
 #include "metrics/layout.h"
+#include "metrics/memory_info.h"
 
 namespace fragscope::report {
 
@@ -102,12 +103,52 @@ struct VerifyData {
   std::optional<DivergenceData> first_divergence;
 };
 
+// Memory from CUDA by sort (metrics/driver_bytes.h).
+struct DriverAccountsData {
+  metrics::KnownLevel plain, stream_ordered, arrays, graphs, physical;
+  metrics::KnownLevel managed, reserved, mapped;
+};
+
+// Calls of one function that failed with one error.
+struct FailureData {
+  std::optional<std::string> function;
+  std::string kind;
+  int32_t result = 0;
+  bool probe = false;  // for a kind of shareable handle: expected by who asks
+  uint64_t count = 0;
+  std::optional<uint64_t> largest_bytes;
+  // Of the first one:
+  uint64_t seq = 0;
+  uint64_t time_ns = 0;
+  std::optional<int> device;
+  uint64_t held_bytes = 0;
+  std::optional<uint64_t> free_bytes;
+  std::vector<std::string> stack;
+};
+
+struct OpenedMemoryData {
+  std::optional<uint32_t> owner_pid;  // absent: no process of the run exported it
+  std::optional<uint64_t> bytes;
+  bool closed = false;
+};
+
+struct SharedMemoryData {
+  std::map<uint64_t, std::optional<uint64_t>> exports;  // by key, see metrics/shared_memory.h
+  std::vector<uint64_t> opened_keys;                    // of `opened`, in the same order
+  std::vector<OpenedMemoryData> opened;
+  uint64_t handles_exported = 0;
+  uint64_t handles_imported = 0;
+  metrics::KnownLevel external_bytes;
+};
+
 struct DeviceData {
   std::optional<int> index;  // absent: the events did not say
   std::optional<std::string> name;
   std::optional<bool> simulated;
   std::optional<uint64_t> total_bytes;
   metrics::KnownLevel driver_bytes;
+  std::optional<DriverAccountsData> accounts;
+  std::optional<metrics::MemoryInfo> memory_info;
   bool modelled = false;  // the levels below are a model's, not the program's own allocator's
   metrics::KnownLevel reserved_bytes;
   metrics::KnownLevel allocated_bytes;
@@ -157,6 +198,9 @@ struct ProcessData {
   uint64_t dropped_events = 0;
   uint64_t torn_records = 0;
   uint64_t failed_calls = 0;
+  uint64_t probes = 0;
+  std::vector<FailureData> failures;
+  std::optional<SharedMemoryData> shared;
   uint64_t anomalies = 0;
   std::string block_source;
   metrics::Coverage coverage;

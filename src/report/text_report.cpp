@@ -81,9 +81,11 @@ class TextWriter {
   void process(const ProcessData& data) {
     line("");
     line("Process {} {}  ({})", data.pid, clean(data.program), exit_text(data.exit));
-    line("  events   {} {}, {} dropped, {} torn; {} call(s) returned an error", data.events,
+    line("  events   {} {}, {} dropped, {} torn; {} call(s) returned an error{}", data.events,
          data.damage ? "read" : "recorded", data.dropped_events, data.torn_records,
-         data.failed_calls);
+         data.failed_calls,
+         data.probes > 0 ? fmt::format(" ({} of them probes for a kind of handle)", data.probes)
+                         : "");
     if (data.damage) {
       line("  damage   {}", damage_text(*data.damage));
       line("           figures are of what was read; the state at the end is unknown");
@@ -97,6 +99,8 @@ class TextWriter {
           data.anomalies);
     }
     if (data.replay) replay(*data.replay);
+    failures(data.failures);
+    if (data.shared) shared(*data.shared);
     for (const std::string& note : data.notes) line("  note: {}", clean(note));
     if (!data.replay) {
       line("  pinned host memory  peak {}, at the end {}", bytes_text(data.pinned_driver.peak),
@@ -137,6 +141,32 @@ class TextWriter {
     return (*bytes < 0 ? "−" : "+") + format_size(size);
   }
 
+  void failures(const std::vector<FailureData>& calls) {
+    constexpr size_t kMostFailures = 10;
+    size_t shown = 0;
+    for (const FailureData& call : calls) {
+      if (call.probe || shown++ >= kMostFailures) continue;
+      line("  failed   {} {} time(s) with error {}{}; the first at event {}, {} held{}",
+           clean(call.function.value_or(call.kind)), call.count, call.result,
+           call.largest_bytes ? ", at most " + format_size(*call.largest_bytes) : "", call.seq,
+           format_size(call.held_bytes),
+           call.free_bytes ? ", " + format_size(*call.free_bytes) + " free when last asked" : "");
+      stack(call.stack, 11);
+    }
+  }
+
+  void shared(const SharedMemoryData& data) {
+    for (const OpenedMemoryData& opened : data.opened) {
+      line("  opened   {} of {}, not counted here", bytes_text(opened.bytes),
+           opened.owner_pid ? fmt::format("process {}", *opened.owner_pid)
+                            : std::string("a process outside this run"));
+    }
+    if (data.external_bytes.peak.value_or(0) > 0) {
+      line("  imported {} of another API at most, not counted here",
+           format_size(*data.external_bytes.peak));
+    }
+  }
+
   void replay(const ReplayData& data) {
     line("  replay   {}, rules of torch {}, settings \"{}\"", data.mode, data.torch_version,
          clean(data.alloc_conf));
@@ -166,6 +196,13 @@ class TextWriter {
     const std::string prefix = data.modelled ? "modelled " : "";
     line("    {:<28}{:>14}{:>14}", "", "peak", "at the end");
     level("driver bytes", data.driver_bytes, "held from CUDA: segments and everything else");
+    if (data.accounts) accounts(*data.accounts);
+    if (const auto& info = data.memory_info) {
+      line(
+          "    {:<28}{:>28}  device bytes in use that the books do not have, when the program last "
+          "asked",
+          "unexplained", signed_size(info->last_unexplained));
+    }
     level(prefix + "reserved", data.reserved_bytes, "segments of the caching allocator");
     level(prefix + "allocated", data.allocated_bytes, "blocks in the program's hands");
     level(prefix + "requested", data.requested_bytes,
@@ -179,6 +216,26 @@ class TextWriter {
       line("    cudaMalloc {} times, cudaFree {} times", *data.device_mallocs,
            count_text(data.device_frees));
     }
+  }
+
+  // Sorts of memory that the process had any of; plain cudaMalloc memory alone needs no line.
+  void accounts(const DriverAccountsData& of) {
+    const auto used = [](const KnownLevel& value) { return value.peak.value_or(0) > 0; };
+    const auto row = [&](const char* name, const KnownLevel& value, const char* meaning) {
+      if (used(value)) level(name, value, meaning);
+    };
+    row("  stream-ordered", of.stream_ordered, "of it: cudaMallocAsync, blocks of pools");
+    row("  arrays", of.arrays, "of it: texels of arrays, without CUDA's padding");
+    row("  graphs", of.graphs, "of it: allocation nodes of instantiated graphs");
+    row("  physical", of.physical, "of it: cuMemCreate");
+    row("managed", of.managed, "not in it: on the device as its pages go");
+    row("address space", of.reserved, "not in it: cuMemAddressReserve, no memory");
+    row("mapped", of.mapped, "not in it: cuMemMap");
+  }
+
+  static std::string signed_size(int64_t bytes) {
+    const auto size = static_cast<uint64_t>(bytes < 0 ? -bytes : bytes);
+    return (bytes < 0 ? "-" : "") + format_size(size);
   }
 
   void level(const std::string& name, const KnownLevel& value, std::string_view meaning) {

@@ -34,9 +34,9 @@ struct Feeder {
   }
   uint64_t now(int32_t device = 0) const {
     const auto at = driver.devices().find(device);
-    return at == driver.devices().end() ? 0 : at->second.current();
+    return at == driver.devices().end() ? 0 : at->second.total.current();
   }
-  uint64_t peak(int32_t device = 0) const { return driver.devices().at(device).peak(); }
+  uint64_t peak(int32_t device = 0) const { return driver.devices().at(device).total.peak(); }
 };
 
 }  // namespace
