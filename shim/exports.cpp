@@ -2,6 +2,7 @@
 // finds the real function of its caller, and one wrapper per slot for pointers that look-ups hand
 // out. Exceptions of host callbacks pass through all of this, see recorder.h.
 
+#include "shim/coverage.h"
 #include "shim/export.h"
 #include "shim/lookup.h"
 #include "shim/observers.h"
@@ -152,6 +153,7 @@ Function real_of_caller(HookId id, const void* caller) {
   }                                                                                             \
   template <int kSlot>                                                                          \
   int slot_##symbol params {                                                                    \
+    note_request(name, __builtin_extract_return_addr(__builtin_return_address(0)));             \
     return hooked_##symbol(reinterpret_cast<int(*) params>(real_in_slot(HookId::symbol, kSlot)) \
                                FS_MORE args);                                                   \
   }

@@ -96,7 +96,8 @@ void* substitute_symbol(const char* name, void* real) noexcept {
   if (real == nullptr || name == nullptr || !is_cuda_name(name) || is_ours(real)) return real;
   const HookId id = hook_of_symbol(name);
   if (id == HookId::none) {
-    if (has_hooks(name) || is_known_unhooked(name)) count_unhooked(name);
+    const bool counts = has_hooks(name) || is_known_unhooked(name) || is_unknown_name(name);
+    if (counts && from_cuda_library(real)) count_unhooked(name);
     return real;
   }
   return from_cuda_library(real) ? wrap(id, real) : real;
@@ -105,7 +106,7 @@ void* substitute_symbol(const char* name, void* real) noexcept {
 void* substitute_function(const char* base, int version, uint64_t flags, void* real) noexcept {
   if (real == nullptr || base == nullptr || !is_cuda_name(base) || is_ours(real)) return real;
   if (!has_hooks(base)) {
-    if (is_known_unhooked(base)) count_unhooked(base);
+    if (is_known_unhooked(base) || is_unknown_name(base)) count_unhooked(base);
     return real;
   }
   HookId id = hook_by_pointer(base, real);

@@ -183,6 +183,7 @@ __attribute__((destructor)) void on_exit_handlers() noexcept {
   if (session == nullptr) return;
   const ErrnoKeeper keep;
   report_coverage(*session);
+  write_runtime_copies(*session);  // those that came after the session too
   session->writer.header()->finished.store(1, std::memory_order_release);
 }
 
@@ -221,6 +222,15 @@ void report_coverage(Session& session) noexcept {
   for_each_coverage(
       [](const char* key, uint64_t count, void* context) {
         static_cast<Session*>(context)->write_property(key, count);
+      },
+      &session);
+  for_each_static_runtime(
+      [](unsigned number, const char* path, void* context) {
+        const char key[] = {'c', 'u', 'd', 'a', 'r',
+                            't', '_', 's', 't', 'a',
+                            't', 'i', 'c', '.', static_cast<char>('0' + number),
+                            '\0'};
+        static_cast<Session*>(context)->write_property(key, path);
       },
       &session);
 }

@@ -31,6 +31,49 @@ void append_optional(std::string& out, std::string_view key, uint64_t value) {
   if (value != kUnknown) append_number(out, key, value);
 }
 
+// The names of `aux` and `aux2` of the driver plane (event_kinds.def); empty: nothing is in them.
+struct FieldNames {
+  EventKind kind;
+  std::string_view aux;
+  std::string_view aux2;
+};
+constexpr FieldNames kFieldNames[] = {
+    {EventKind::device_alloc, "context", ""},
+    {EventKind::managed_alloc, "context", "flags"},
+    {EventKind::pinned_alloc, "context", "flags"},
+    {EventKind::pinned_register, "context", "flags"},
+    {EventKind::array_alloc, "context", "flags"},
+    {EventKind::async_alloc, "pool", ""},
+    {EventKind::pool_set, "attribute", "value"},
+    {EventKind::phys_create, "location_type", "handle_types"},
+    {EventKind::phys_retain, "mapped_at", ""},
+    {EventKind::phys_export, "handle_type", ""},
+    {EventKind::phys_import, "handle_type", ""},
+    {EventKind::va_map, "handle", ""},
+    {EventKind::va_access, "access", ""},
+    {EventKind::array_map, "handle", "entries"},
+    {EventKind::ipc_export, "key", ""},
+    {EventKind::ipc_open, "key", "flags"},
+    {EventKind::external_import, "handle_type", ""},
+    {EventKind::external_map, "external", ""},
+    {EventKind::multicast_bind, "bound", ""},
+    {EventKind::graph_alloc, "graph", "node"},
+    {EventKind::graph_free, "graph", "node"},
+    {EventKind::graph_instantiate, "graph", ""},
+    {EventKind::memory_info, "free", ""},
+    {EventKind::context_create, "", "flags"},
+    {EventKind::stream_create, "", "flags"},
+};
+
+void append_driver_fields(const Event& event, std::string& out) {
+  for (const FieldNames& names : kFieldNames) {
+    if (names.kind != event.kind) continue;
+    if (!names.aux.empty()) append_optional(out, names.aux, event.aux);
+    if (!names.aux2.empty()) append_optional(out, names.aux2, event.aux2);
+    return;
+  }
+}
+
 void append_what_applies(const Event& event, const trace::TraceTables& tables, std::string& out) {
   switch (event.kind) {
     case EventKind::alloc:
@@ -42,10 +85,8 @@ void append_what_applies(const Event& event, const trace::TraceTables& tables, s
     case EventKind::oom:
       append_optional(out, "device_free", event.aux);
       break;
-    case EventKind::va_map:
-      append_optional(out, "handle", event.aux);
-      break;
     default:
+      append_driver_fields(event, out);
       break;
   }
   const std::string_view source = source_name(event.flags);

@@ -119,6 +119,15 @@ class TextWriter {
     }
     line("  coverage {} entry points hooked; passed through unhooked: {}", count_text(seen.hooked),
          unhooked.empty() ? (seen.hooked ? "none" : "unknown") : clean(unhooked));
+    if (!seen.calls.empty()) {
+      uint64_t calls = 0;
+      for (const auto& [symbol, count] : seen.calls) calls += count;
+      line("           {} hooked functions were called, {} times", seen.calls.size(), calls);
+    }
+    for (const std::string& path : seen.cudart) line("           runtime {}", clean(path));
+    for (const std::string& path : seen.static_cudart) {
+      line("           runtime inside {}", clean(path));
+    }
   }
 
   void phases(const ProcessData& data) {

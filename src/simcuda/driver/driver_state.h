@@ -95,7 +95,8 @@ struct DriverState {
   std::map<CUmodule, std::unique_ptr<CUmod_st>> modules;
   std::map<CUlibrary, std::unique_ptr<CUlib_st>> libraries;
   std::map<CUmemoryPool, std::unique_ptr<CUmemPoolHandle_st>> pools;
-  std::map<uint64_t, CUmemoryPool> pool_blocks;  // live address -> pool
+  std::vector<std::unique_ptr<CUmemPoolHandle_st>> ended_pools;  // destroyed, with live blocks
+  std::map<uint64_t, CUmemoryPool> pool_blocks;                  // live address -> pool
   std::map<uint64_t, Physical> physical;
   std::map<uint64_t, uint64_t> ranges;  // cuMemAddressReserve: address -> bytes
   std::map<uint64_t, Mapping> mappings;

@@ -139,6 +139,7 @@ struct CUextMemory_st {
 
 struct CUmemPoolHandle_st {
   fragscope::simcuda::Device* device = nullptr;
+  bool ended = false;     // cuMemPoolDestroy was called
   bool imported = false;  // another process's: pointers can be imported from it, nothing allocated
   size_t max_bytes = 0;   // 0: the device's
   std::map<uint64_t, uint64_t> chunks;                           // address -> bytes

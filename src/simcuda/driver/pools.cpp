@@ -95,6 +95,7 @@ bool pool_free(DriverState& state, CUdeviceptr address, CUresult& result) {
   pool.used -= block.bytes;
   put_back(pool.free_blocks[block.chunk], address, block.bytes);
   state.pool_blocks.erase(owner);
+  if (pool.ended && pool.live.empty()) pool_trim(state, &pool, 0);
   result = CUDA_SUCCESS;
   return true;
 }
@@ -338,8 +339,9 @@ CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle) {
     if (found == state.pools.end()) return CUDA_ERROR_INVALID_VALUE;
     Device& device = *handle->device;
     if (device.current_pool == handle) device.current_pool = &device.default_pool;
-    for (const auto& [address, block] : handle->live) state.pool_blocks.erase(address);
-    for (const auto& [address, bytes] : handle->chunks) device.memory.release(address);
+    pool_trim(state, handle, 0);
+    handle->ended = true;  // as documented, live blocks stay until they are freed
+    if (!handle->live.empty()) state.ended_pools.push_back(std::move(found->second));
     state.pools.erase(found);
     return CUDA_SUCCESS;
   });
