@@ -19,7 +19,7 @@ constexpr std::string_view kNotHooked[] = {
 };
 
 constexpr std::string_view kHarmless[] = {
-    // sorted
+// sorted
 #define KNOWN_NAME(name) #name,
 #include "shim/harmless_names.def"
 #undef KNOWN_NAME

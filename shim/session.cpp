@@ -92,9 +92,20 @@ struct PathCount {
   unsigned count;
 };
 
-// Which copies of the runtime are loaded: "cudart.0=/usr/lib/libcudart.so.13".
+// Which copies of the runtime are loaded: "cudart.0=/usr/lib/libcudart.so.13". Said again, at the
+// end, only if there are more: a full log counts what it cannot take.
 void write_runtime_copies(Session& session) {
-  PathCount state{&session, 0};
+  PathCount state{nullptr, 0};
+  for_each_object(
+      [](const LoadedObject& object, void* context) {
+        if (std::strncmp(soname(object), "libcudart", 9) == 0) {
+          ++static_cast<PathCount*>(context)->count;
+        }
+        return false;
+      },
+      &state);
+  if (session.runtime_copies.exchange(state.count) >= state.count) return;
+  state = {&session, 0};
   for_each_object(
       [](const LoadedObject& object, void* context) {
         auto* const counter = static_cast<PathCount*>(context);

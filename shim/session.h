@@ -40,6 +40,7 @@ struct Session {
   std::atomic<uint64_t> described_devices{0};  // bit n: properties of device n are logged
   std::atomic<uint64_t> reported_coverage{0};  // coverage_total() that the log knows
   std::atomic<uint32_t> reported_python{0};    // python_status() that the log knows
+  std::atomic<uint32_t> runtime_copies{0};     // that the log knows
 
   void write_property(std::string_view key, std::string_view value) noexcept;
   void write_property(std::string_view key, uint64_t value) noexcept;

@@ -22,7 +22,8 @@ report::ReportData report_of(const std::string& golden) {
   report::ReportData data;
   data.run.path = "ten_lines.trace";
   data.processes.push_back(report::build_process(
-      metrics::measure_process(events, replay::facts_of(reader->process(), &reader->tables())), &symbols));
+      metrics::measure_process(events, replay::facts_of(reader->process(), &reader->tables())),
+      &symbols));
   return data;
 }
 

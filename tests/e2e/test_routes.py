@@ -1,0 +1,115 @@
+"""Every route by which a program can reach CUDA, on the simulated device: what the device served must
+be in the recording, and each route's own allocation among it."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def sim(build):
+    return build / "lib/fragscope/sim"
+
+
+def runtime_of(sim):
+    return sorted(sim.glob("libcudart.so.*"))[-1]
+
+
+@pytest.fixture
+def routes(build, root, fragscope, sim, tmp_path):
+    """routes(preload…) -> (what the program printed, the events, the comparison's text)."""
+
+    def run(command, *before, after=(), **extra):
+        books, out = tmp_path / "books.txt", tmp_path / "run.fsr"
+        preload = [*before, build / "lib/libfragscope.so", *after]
+        environment = fragscope.environment | {
+            "LD_PRELOAD": ":".join(map(str, preload)), "FRAGSCOPE_OUT": str(out),
+            "LD_LIBRARY_PATH": str(sim), "FRAGSCOPE_SIM": f"total_bytes={2**30};books={books}"} | extra
+        done = subprocess.run([str(word) for word in command], env=environment, text=True,
+                              capture_output=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        check = subprocess.run([sys.executable, str(root / "tools/check_books.py"), str(out), str(books),
+                                "--fragscope", str(fragscope.path)], text=True, capture_output=True,
+                               timeout=60, check=False)
+        assert check.returncode == 0, check.stdout + check.stderr
+        return done, out
+
+    return run
+
+
+def events_of(fragscope, out):
+    import json
+    listing = fragscope("events", "--jsonl", out, check=True).stdout
+    return [json.loads(line) for line in listing.splitlines()]
+
+
+def sizes(fragscope, out):
+    return [e["size"] for e in events_of(fragscope, out) if e["kind"] in ("device_alloc", "async_alloc")]
+
+
+ROUTES = ["dlsym of the oldest libc", "dlsym of this libc", "dlsym default", "dlsym next", "local", "dlvsym",
+          "dlvsym of the oldest libc", "deepbind", "cuGetProcAddress", "cuGetProcAddress_v2",
+          "cuGetProcAddress_v2 per thread", "cuGetProcAddress of cuGetProcAddress",
+          "cudaGetDriverEntryPoint", "cudaGetDriverEntryPointByVersion"]
+
+
+def routes_program(build, sim):
+    return [build / "tests/sim/sim_routes", sim / "libcuda.so.1", runtime_of(sim)]
+
+
+def worked(text):
+    table = dict(line.rsplit(" ", 1) for line in text.splitlines())
+    assert "error" not in text, text
+    return table
+
+
+def test_every_route_is_seen(build, fragscope, sim, routes):
+    done, out = routes(routes_program(build, sim))
+    table = worked(done.stdout)
+    # cudaGetDriverEntryPoint left the runtime with CUDA 13.
+    assert set(ROUTES) - set(table) <= {"cudaGetDriverEntryPoint"}
+    assert sizes(fragscope, out) == [int(size) for size in table.values()]
+
+
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_beside_a_preload_that_overrides_dlsym_too(build, fragscope, sim, routes, ours_first):
+    other = build / "tests/sim/libsim_dlsym_preload.so"
+    before, after = ([], [other]) if ours_first else ([other], [])
+    done, out = routes(routes_program(build, sim), *before, after=after, COUNT_DLSYM="1")
+    table = worked(done.stdout)
+    assert sizes(fragscope, out) == [int(size) for size in table.values()]
+    if not ours_first:  # behind us it is not asked for what we answer from the C library
+        assert "asked for cuMemAlloc_v2" in done.stderr
+
+
+def test_a_runtime_inside_the_program(build, fragscope, sim, routes):
+    done, out = routes([build / "tests/sim/sim_static_runtime"])
+    requests = int(done.stdout.split()[0])
+    assert requests > 400 and done.stdout.endswith("0 failures\n")
+    events = events_of(fragscope, out)
+    assert [(e["api"], e["size"]) for e in events if e["kind"].endswith("_alloc")] == [
+        ("cuMemAlloc_v2", 1111), ("cuMemAllocAsync", 2222), ("cuMemAllocAsync_ptsz", 3333),
+        ("cuMemHostAlloc", 4444)]
+    assert [e["stream"] for e in events if e["api"] == "cuMemFreeAsync_ptsz"] == [2]
+    text = fragscope("report", "--no-stacks", out, check=True).stdout.decode()
+    assert "runtime inside /proc/self/exe" in text
+    # Old 32-bit ABIs, and nothing that this version does not know.
+    unhooked = next(line for line in text.splitlines() if "passed through unhooked" in line)
+    names = {word.strip().split()[0] for word in unhooked.split("unhooked:")[1].split(",")}
+    assert {"cuMemAlloc", "cuMemFree"} <= names
+    assert all(name in UNHOOKED_ABIS for name in names), names
+
+
+# Requested by the program at versions before CUDA 3.2, or another process's memory.
+UNHOOKED_ABIS = {"cuMemAlloc", "cuMemAllocPitch", "cuMemAllocHost", "cuMemFree", "cuMemGetInfo", "cuArrayCreate",
+                 "cuArray3DCreate", "cuCheckpointProcessCheckpoint", "cuCheckpointProcessRestore"}
+
+
+@pytest.mark.parametrize("major", [12, 13])
+def test_a_table_that_the_loader_filled(build, fragscope, routes, major):
+    program = build / f"tests/sim/sim_table_{major}"
+    if not program.exists():
+        pytest.skip(f"built without CUDA {major} headers")
+    _, out = routes([program])
+    assert sizes(fragscope, out) == [1234]
