@@ -6,6 +6,7 @@
 #   make demo-torch  the same with a real PyTorch script (installs torch in a cached venv)
 #   make test        everything but the benchmarks; ends with "N passed, N failed"
 #   make test-quick  without the torch tier       make test-torch  the torch tier alone
+#   make test-clients  numba, cuda-python, JAX and TensorFlow on the simulated GPU (4 GB of wheels)
 #   make oracle      the allocator model against the installed torch's libc10_cuda, random lists
 #   make oracle-all  the same for every torch release from 2.1 on (downloads the wheels once)
 #   make mutate-model SEED=1 COUNT=100   changes src/model in small ways; every change must fail a test
@@ -17,6 +18,7 @@ PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
 .PHONY: mutate-model build setup demo demo-torch test test-quick test-torch oracle oracle-all asan tsan bench install format tidy clean
+.PHONY: build setup demo demo-torch test test-quick test-torch test-clients oracle oracle-all asan tsan bench install format tidy clean
 
 setup:
 	@tools/setup.sh
@@ -41,6 +43,9 @@ test-quick:
 
 test-torch:
 	@tools/test.sh torch
+
+test-clients:
+	@tools/test.sh clients
 
 oracle: build
 	@tests/oracle/fuzz

@@ -1,6 +1,6 @@
 """Runs test tiers of a build and adds up their results.
 
-usage: run_tests.py --build DIR TIER…    (tiers: quick, torch, asan, tsan; see tests/README.md)
+usage: run_tests.py --build DIR TIER…    (tiers: quick, torch, clients, asan, tsan; see tests/README.md)
 
 Prints the output of ctest and pytest as it comes and, as the last line, "N passed, N failed".
 A tier that produced no result counts as one failure: silence is not success.
@@ -65,7 +65,7 @@ def torch_python():
 def main():
     parser = argparse.ArgumentParser(description="Run test tiers.")
     parser.add_argument("--build", required=True, type=pathlib.Path)
-    parser.add_argument("tiers", nargs="+", choices=["quick", "torch", "asan", "tsan"])
+    parser.add_argument("tiers", nargs="+", choices=["quick", "torch", "clients", "asan", "tsan"])
     arguments = parser.parse_args()
     build = (ROOT / arguments.build).resolve()
     environment = dict(os.environ, FRAGSCOPE_BUILD=str(build), PYTHONDONTWRITEBYTECODE="1")
@@ -83,6 +83,8 @@ def main():
             if tier == "torch":
                 command = pytest(torch_python(), ["tests/torch", "tests/e2e"], junit, "-m", "torch")
                 results.append(run("torch tier", command, junit, environment))
+            if tier == "clients":
+                results.append(run("clients", pytest(python, ["tests/clients"], junit), junit, environment))
             junit.unlink(missing_ok=True)
     passed = sum(result[0] for result in results)
     failed = sum(result[1] for result in results)

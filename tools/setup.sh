@@ -5,6 +5,7 @@
 #   tools/setup.sh --bench  also Google Benchmark
 #   tools/setup.sh --lint   also clang, clang-format and clang-tidy
 #   tools/setup.sh --torch  also a Python with torch, transformers, numpy and pytest (about 6 GB)
+#   tools/setup.sh --clients  also Pythons with numba-cuda, cuda-python, JAX; TensorFlow (about 4 GB)
 #
 # Debian packages come through apt (as root or with sudo; otherwise one line names them). What
 # comes from PyPI goes below ${XDG_CACHE_HOME:-~/.cache}/fragscope and is reused:
@@ -16,13 +17,14 @@ set -euo pipefail
 exec </dev/null
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/fragscope
-want_bench= want_lint= want_torch=
+want_bench= want_lint= want_torch= want_clients=
 for option in "$@"; do
   case $option in
     --bench) want_bench=1 ;;
     --lint) want_lint=1 ;;
     --torch) want_torch=1 ;;
-    *) echo "setup: unknown option $option (known: --bench --lint --torch)" >&2; exit 2 ;;
+    --clients) want_clients=1 ;;
+    *) echo "setup: unknown option $option (known: --bench --clients --lint --torch)" >&2; exit 2 ;;
   esac
 done
 note() { echo "setup: $*" >&2; }
@@ -172,4 +174,13 @@ if [ -n "$want_torch" ] && [ -z "${FRAGSCOPE_TORCH_VENV:-}" ]; then
   make_venv "$cache/torch-venv" \
     "import torch, numpy, transformers, pytest; assert torch.version.cuda" \
     torch numpy transformers "pytest>=7"
+fi
+# TensorFlow wants another numpy than the rest. The extras that bring NVIDIA's libraries are not asked
+# for: the simulated ones stand in.
+if [ -n "$want_clients" ]; then
+  make_venv "$cache/clients-venv" \
+    "import numba_cuda, cuda.bindings, filecheck, jax, jax_cuda13_plugin" \
+    "numba-cuda[cu13]" cuda-bindings filecheck psutil cffi jax jax-cuda13-plugin
+  make_venv "$cache/tensorflow-venv" \
+    "import importlib.metadata as m; m.version('tensorflow')" tensorflow
 fi

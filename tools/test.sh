@@ -2,6 +2,7 @@
 # test.sh TIER…: sets up, builds and runs test tiers; the last line is "N passed, N failed".
 #   quick  unit, property and golden tests (ctest), checks and end-to-end tests (pytest)
 #   torch  end-to-end tests with a real PyTorch
+#   clients  other people's programs from pip on the simulated GPU
 #   asan, tsan  the ctest tests under AddressSanitizer + UBSan, or under ThreadSanitizer
 # Exit code: 0 when nothing failed. Which test belongs where: tests/README.md.
 set -uo pipefail
@@ -20,6 +21,7 @@ for tier in "$@"; do
   case $tier in
     quick) ;;
     torch) options+=(--torch) ;;
+    clients) options+=(--clients) ;;
     asan) preset=asan-ubsan ;;
     tsan) preset=tsan ;;
     *) broken "unknown tier $tier" ;;

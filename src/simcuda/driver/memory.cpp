@@ -51,6 +51,17 @@ CUresult free_address(DriverState& state, CUdeviceptr address) {
   return CUDA_SUCCESS;
 }
 
+// The host or managed block that contains `address`.
+template <typename Blocks>
+bool find_block(const Blocks& blocks, uint64_t address, uint64_t& from, uint64_t& length) {
+  auto next = blocks.upper_bound(address);
+  if (next == blocks.begin()) return false;
+  --next;
+  from = next->first;
+  length = next->second.bytes;
+  return address - from < length;
+}
+
 }  // namespace
 
 extern "C" {
@@ -91,8 +102,16 @@ CUresult CUDAAPI cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
 CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
   return with_state([&](DriverState& state) {
     Device* device = device_of_address(state, address);
-    if (device == nullptr) return CUDA_ERROR_NOT_FOUND;
     uint64_t from = 0, length = 0;
+    if (device == nullptr) {
+      if (!find_block(state.host_blocks, address, from, length) &&
+          !find_block(state.managed_blocks, address, from, length)) {
+        return CUDA_ERROR_NOT_FOUND;
+      }
+      if (base != nullptr) *base = from;
+      if (bytes != nullptr) *bytes = length;
+      return CUDA_SUCCESS;
+    }
     auto block = state.pool_blocks.upper_bound(address);
     auto mapping = state.mappings.upper_bound(address);
     if (block != state.pool_blocks.begin() && (--block)->first <= address &&
