@@ -24,6 +24,22 @@ void write_total_bytes(Session& session, int32_t device) {
   write(session, device, "total_bytes", digits);
 }
 
+// "GPU-46726167-5363-6f70-652d-53696d2d3030": names the card whatever its ordinal is here.
+void write_uuid(Session& session, int32_t device) {
+  const auto get_uuid =
+      reinterpret_cast<int (*)(void*, int)>(driver_function("cuDeviceGetUuid_v2"));
+  unsigned char bytes[16] = {};
+  if (get_uuid == nullptr || get_uuid(bytes, device) != kSuccess) return;
+  char text[48];
+  char* at = text + std::snprintf(text, sizeof text, "GPU");
+  for (int i = 0; i < 16; ++i) {
+    const bool dash = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    at += std::snprintf(at, static_cast<size_t>(text + sizeof text - at), "%s%02x", dash ? "-" : "",
+                        bytes[i]);
+  }
+  write(session, device, "uuid", text);
+}
+
 }  // namespace
 
 void describe_device(Session& session, int32_t device) noexcept {
@@ -38,6 +54,7 @@ void describe_device(Session& session, int32_t device) noexcept {
     write(session, device, "name", name);
   }
   write_total_bytes(session, device);
+  write_uuid(session, device);
   write(session, device, "simulated",
         driver_function("fragscope_sim_version") != nullptr ? "1" : "0");
 }

@@ -1,5 +1,6 @@
 #include "shim/log_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -105,5 +106,15 @@ void publish_log(OpenLog& log) noexcept {
 }
 
 void discard_log(OpenLog& log) noexcept { static_cast<void>(unlink(log.path.c_str())); }
+
+void note_driver_seen() noexcept {
+  const char* const directory = secure_getenv("FRAGSCOPE_LOG_DIR");
+  char path[4096];
+  if (directory == nullptr) return;
+  const int length = std::snprintf(path, sizeof path, "%s/.driver-seen", directory);
+  if (length <= 0 || static_cast<size_t>(length) >= sizeof path) return;
+  const int fd = ::open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd >= 0) ::close(fd);
+}
 
 }  // namespace fragscope::shim

@@ -28,4 +28,8 @@ void publish_log(OpenLog& log) noexcept;
 // Takes back a log that nobody wrote to.
 void discard_log(OpenLog& log) noexcept;
 
+// Leaves word in the log directory of `fragscope run` that this process loaded CUDA's driver, for
+// when nothing is recorded.
+void note_driver_seen() noexcept;
+
 }  // namespace fragscope::shim

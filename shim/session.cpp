@@ -191,8 +191,11 @@ Session* create_session(ForkPage& page) noexcept try {
 // down: static destructors of the host still free memory.
 __attribute__((destructor)) void on_exit_handlers() noexcept {
   Session* const session = current_session();
-  if (session == nullptr) return;
   const ErrnoKeeper keep;
+  if (session == nullptr) {
+    if (find_object("libcuda.so.")) note_driver_seen();
+    return;
+  }
   report_coverage(*session);
   write_runtime_copies(*session);  // those that came after the session too
   session->writer.header()->finished.store(1, std::memory_order_release);

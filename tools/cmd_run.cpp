@@ -11,6 +11,7 @@
 #include "capture/collector.h"
 #include "simcuda/ledger.h"
 #include "tools/command.h"
+#include "tools/nothing_recorded.h"
 #include "tools/run_plan.h"
 #include "tools/run_summary.h"
 #include "tools/simulation.h"
@@ -75,6 +76,7 @@ class Run {
   ~Run() {
     std::error_code ignored;
     if (ledger_) remove_ledger();
+    fs::remove(place_.directory + "/" + kDriverSeenFile, ignored);
     if (place_.in_memory) fs::remove(place_.directory, ignored);  // fails while logs are in it
   }
   Run(const Run&) = delete;
@@ -91,6 +93,7 @@ class Run {
   int supervise(Supervisor& supervisor);
   bool keep_waiting(const Supervisor& supervisor);
   void drain();
+  void note_driver_seen();
   void tell(const std::string& line) const {
     if (!options_.quiet) say(line);
   }
@@ -166,6 +169,14 @@ void Run::note_simulation() {
   }
 }
 
+// A process that loaded CUDA's driver and asked it for no memory has left word of it.
+void Run::note_driver_seen() {
+  std::error_code ignored;
+  if (!fs::remove(place_.directory + "/" + kDriverSeenFile, ignored)) return;
+  plan_.notes[kDriverSeenNote] = "1";
+  collector_->note(kDriverSeenNote, "1");
+}
+
 void Run::drain() {
   if (!collector_) return;
   const Status polled = collector_->poll();
@@ -202,11 +213,12 @@ int Run::supervise(Supervisor& supervisor) {
   const int exit_code = exit_code_of(supervisor.exit());
   note_simulation();
   if (!collector_) return exit_code;
+  note_driver_seen();
   const auto summary = collector_->finish(supervisor.exit());
   if (!summary.ok()) {
     warn(summary.error().text);
   } else if (!options_.quiet) {
-    print_run_summary({directory_, plan_, *summary});
+    print_run_summary({directory_, *summary, why_nothing_recorded(plan_.notes, options_.command)});
   }
   return exit_code;
 }

@@ -9,6 +9,7 @@
 
 #include "capture/process_state.h"
 #include "tools/command.h"
+#include "tools/nothing_recorded.h"
 
 namespace fragscope::tools {
 namespace {
@@ -52,6 +53,7 @@ report::RunData run_data(const OpenRun& run) {
   if (!info.gpu.empty()) data.gpu = info.gpu;
   data.sealed = info.sealed;
   data.exit = exit_data(info.exit);
+  if (run.processes.empty()) data.nothing_recorded = why_nothing_recorded(info.notes, info.command);
   return data;
 }
 

@@ -163,6 +163,7 @@ MaybeFailure settle_recording(const RunOptions& options, const Environment& user
     if (!bytes.ok()) return usage(bytes.error());
     plan.log_bytes = bytes.value();
   }
+  if (get_variable(user, "FRAGSCOPE_DISABLE") == "1") plan.notes["disabled"] = "1";
   if (const auto reason = why_not_preloadable(plan.program)) {
     plan.notes["not_preloadable"] = *reason;
     if (!options.quiet) warn(*reason + "; nothing of it can be recorded");

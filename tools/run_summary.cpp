@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <filesystem>
-
 #include "base/bytes.h"
 #include "metrics/process_metrics.h"
 #include "replay/event_stream.h"
@@ -17,25 +14,8 @@ namespace {
 
 constexpr uint64_t kReadInPassing = 2'000'000;  // events: about a second
 
-// Programs that start the real one elsewhere, or without our environment.
-constexpr std::array kEscapes = {"sudo",   "su",   "doas",   "ssh",         "docker",
-                                 "podman", "srun", "mpirun", "singularity", "systemd-run"};
-
 std::string plural(uint64_t count, const std::string& what, const std::string& ending = "s") {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : ending);
-}
-
-std::string likely_reason(const RunPlan& plan) {
-  const auto blocked = plan.notes.find("not_preloadable");
-  if (blocked != plan.notes.end()) return blocked->second;
-  const std::string name = std::filesystem::path(plan.program).filename();
-  for (const char* escape : kEscapes) {
-    if (name == escape) {
-      return fmt::format("{} does not pass the environment on: put fragscope run behind it", name);
-    }
-  }
-  return "no process of the command asked CUDA for memory (or it carries a static CUDA runtime "
-         "that could not be followed)";
 }
 
 std::string peak_text(const metrics::DeviceMetrics& device) {
@@ -76,7 +56,7 @@ void print_run_summary(const RunOutcome& outcome) {
   const capture::Summary& summary = outcome.summary;
   for (const std::string& line : summary.warnings) warn(line);
   if (summary.processes == 0) {
-    say(fmt::format("recorded nothing: {}", likely_reason(outcome.plan)));
+    say(fmt::format("recorded nothing: {}", outcome.nothing_recorded));
     return;
   }
   say(fmt::format("recorded {} of {} in {}", plural(summary.events, "event"),

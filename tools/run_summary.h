@@ -4,14 +4,13 @@
 #include <string>
 
 #include "capture/collector.h"
-#include "tools/run_plan.h"
 
 namespace fragscope::tools {
 
 struct RunOutcome {
   std::string directory;  // as the user wrote it
-  const RunPlan& plan;
   const capture::Summary& summary;
+  std::string nothing_recorded;  // why, should there be nothing
 };
 
 void print_run_summary(const RunOutcome& outcome);

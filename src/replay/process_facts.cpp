@@ -65,6 +65,7 @@ DeviceFacts ProcessFacts::device(int32_t index) const {
   const std::string prefix = "device." + std::to_string(index) + ".";
   DeviceFacts facts;
   facts.name = property(prefix + "name");
+  facts.uuid = property(prefix + "uuid");
   facts.total_bytes = to_number(property(prefix + "total_bytes"));
   facts.context_bytes = to_number(property(prefix + "context_bytes"));
   if (const auto simulated = to_number(property(prefix + "simulated"))) {

@@ -26,6 +26,7 @@ std::string_view block_source_name(BlockSource source);
 
 struct DeviceFacts {
   std::optional<std::string> name;
+  std::optional<std::string> uuid;
   std::optional<uint64_t> total_bytes;
   std::optional<uint64_t> context_bytes;  // of this process, taken from total_bytes
   std::optional<bool> simulated;

@@ -218,6 +218,7 @@ DeviceData device_frame(const metrics::DeviceMetrics& measured) {
   DeviceData data;
   if (measured.device >= 0) data.index = measured.device;
   data.name = measured.facts.name;
+  data.uuid = measured.facts.uuid;
   data.simulated = measured.facts.simulated;
   data.total_bytes = measured.facts.total_bytes;
   data.driver_bytes = measured.driver;

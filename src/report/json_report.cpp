@@ -26,7 +26,8 @@ Json run_json(const RunData& run) {
           {"host", known(run.host)},
           {"gpu", known(run.gpu)},
           {"sealed", known(run.sealed)},
-          {"exit", run.exit ? exit_json(*run.exit) : Json(nullptr)}};
+          {"exit", run.exit ? exit_json(*run.exit) : Json(nullptr)},
+          {"nothing_recorded", known(run.nothing_recorded)}};
 }
 
 Json coverage_json(const ProcessData& process) {
@@ -184,6 +185,7 @@ void put_accounts(const DeviceData& device, Json& out) {
 Json device_json(const DeviceData& device, bool replayed) {
   Json out = {{"index", known(device.index)},
               {"name", known(device.name)},
+              {"uuid", known(device.uuid)},
               {"simulated", known(device.simulated)},
               {"total_bytes", known(device.total_bytes)},
               {"driver_bytes", level(device.driver_bytes)}};

@@ -32,6 +32,7 @@ struct RunData {
   std::optional<std::string> gpu;  // simulated card; absent: the machine's own or unknown
   std::optional<bool> sealed;
   std::optional<ExitData> exit;
+  std::optional<std::string> nothing_recorded;  // why there is no process; absent: there are some
 };
 
 struct OomData {
@@ -144,6 +145,7 @@ struct SharedMemoryData {
 struct DeviceData {
   std::optional<int> index;  // absent: the events did not say
   std::optional<std::string> name;
+  std::optional<std::string> uuid;
   std::optional<bool> simulated;
   std::optional<uint64_t> total_bytes;
   metrics::KnownLevel driver_bytes;

@@ -55,7 +55,10 @@ class TextWriter {
   std::string write(const ReportData& report) {
     run(report.run);
     for (const ProcessData& data : report.processes) process(data);
-    if (report.processes.empty()) line("No process of this run touched CUDA.");
+    if (report.processes.empty()) {
+      line("Nothing was recorded: {}.",
+           clean(report.run.nothing_recorded.value_or("no process of this run touched CUDA")));
+    }
     for (const std::string& warning : report.warnings) line("warning: {}", clean(warning));
     return std::move(out_);
   }

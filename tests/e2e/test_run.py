@@ -227,7 +227,7 @@ def test_commands_without_cuda_leave_no_trace(fragscope, command):
         plain.stdout, plain.stderr, plain.returncode)
     assert [path.name for path in run.directory.iterdir()] == ["run.json"]
     loud = fragscope.record(*command)
-    assert b"recorded nothing: " in loud.finished.stderr
+    assert b"recorded nothing: no process of the command loaded CUDA's driver" in loud.finished.stderr
     info = fragscope("info", loud.directory)
     assert info.returncode == 5 and b"no events were recorded" in info.stderr
 

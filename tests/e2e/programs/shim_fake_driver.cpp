@@ -106,6 +106,23 @@ API int cuDevicePrimaryCtxReset_v2(int) {
   return 0;
 }
 API int cuPoolThing() { return 0; }
+API int cuMulticastCreate(uint64_t* out, const void*) {
+  *out = 0x3333;
+  return 0;
+}
+API int cuMulticastBindMem(uint64_t, size_t, uint64_t, size_t, size_t, unsigned long long) {
+  return 0;
+}
+API int cuMulticastBindMem_v2(uint64_t, int, size_t, uint64_t, size_t, size_t, unsigned long long) {
+  return 0;
+}
+API int cuMulticastBindAddr(uint64_t, size_t, uint64_t, size_t, unsigned long long) { return 0; }
+API int cuMulticastUnbind(uint64_t, int, size_t, size_t) { return 0; }
+API int cuMemMapArrayAsync(void*, unsigned, void*) { return 0; }
+API int cuExternalMemoryGetMappedMipmappedArray(void** out, void*, const void*) {
+  *out = &g_live;
+  return 0;
+}
 API int cuMemPoolCreate(void**, const void*) { return 0; }
 API int cuGetExportTable(const void** table, const void*) {
   *table = &g_live;

@@ -1,7 +1,7 @@
 # Programs against the simulated runtime -> <build>/tests/sim/<name>_<major>, linked as a CUDA program
 # is: by name against libcudart.so.<major>, found at run time in the stand-ins' directory.
 foreach(major IN LISTS FRAGSCOPE_CUDA_MAJORS)
-  foreach(program memory streams pools devices runtime_calls table tenant)
+  foreach(program memory streams pools devices runtime_calls table interrupted tenant)
     add_executable(sim_${program}_${major} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/programs/sim_${program}.cpp)
     target_link_libraries(sim_${program}_${major} PRIVATE
       fragscope_options cuda_headers_${major} sim_cudart_${major} Threads::Threads)
@@ -29,12 +29,13 @@ endforeach()
 
 # Programs that are not linked to CUDA, and a preload beside ours.
 add_executable(sim_routes ${CMAKE_CURRENT_SOURCE_DIR}/e2e/programs/sim_routes.cpp)
+add_executable(sim_versions ${CMAKE_CURRENT_SOURCE_DIR}/e2e/programs/sim_versions.cpp)
 add_executable(sim_static_runtime ${CMAKE_CURRENT_SOURCE_DIR}/e2e/programs/sim_static_runtime.cpp)
 add_library(sim_dlsym_preload SHARED ${CMAKE_CURRENT_SOURCE_DIR}/e2e/programs/sim_dlsym_preload.cpp)
 list(GET FRAGSCOPE_CUDA_MAJORS -1 newest)
 target_link_libraries(sim_static_runtime PRIVATE cuda_headers_${newest})
 target_compile_options(sim_static_runtime PRIVATE -Wno-deprecated-declarations)
-foreach(target sim_routes sim_static_runtime sim_dlsym_preload)
+foreach(target sim_routes sim_static_runtime sim_versions sim_dlsym_preload)
   target_link_libraries(${target} PRIVATE fragscope_options ${CMAKE_DL_LIBS})
   set_target_properties(${target} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/sim

@@ -1,6 +1,9 @@
 // Makes every driver call that makes, maps, resizes or ends memory at least once, linked against
-// the driver by name. Built twice: with the legacy and with the per-thread default stream.
+// the driver by name. Built twice: with the legacy and with the per-thread default stream. With
+// `import FD`: what its second process does.
 #include <cuda.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -105,6 +108,32 @@ CUmemAllocationProp on_device(CUmemAllocationHandleType type) {
   return about;
 }
 
+// This program again, as the process that maps what this one made.
+void in_another_process(int fd) {
+  const int inherited = dup(fd);  // without close-on-exec
+  char program[] = "/proc/self/exe", what[] = "import", number[16];
+  std::snprintf(number, sizeof number, "%d", inherited);
+  char* arguments[] = {program, what, number, nullptr};
+  pid_t child = 0;
+  int status = -1;
+  EXPECT(posix_spawn(&child, program, nullptr, nullptr, arguments, environ), 0);
+  waitpid(child, &status, 0);
+  EXPECT(status, 0);
+  close(inherited);
+}
+
+void import(int fd) {
+  CUmemGenericAllocationHandle handle = 0;
+  CUdeviceptr range = 0;
+  OK(cuMemImportFromShareableHandle(&handle, reinterpret_cast<void*>(intptr_t{fd}),
+                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  OK(cuMemAddressReserve(&range, 2 * kPage, 0, 0, 0));
+  OK(cuMemMap(range, 2 * kPage, 0, handle, 0));
+  OK(cuMemRelease(handle));
+  OK(cuMemUnmap(range, 2 * kPage));
+  OK(cuMemAddressFree(range, 2 * kPage));
+}
+
 void virtual_memory() {
   CUmemGenericAllocationHandle handle = 0, again = 0, imported = 0;
   const auto fabric = on_device(CU_MEM_HANDLE_TYPE_FABRIC);
@@ -126,6 +155,7 @@ void virtual_memory() {
   OK(cuMemExportToShareableHandle(&fd, again, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   OK(cuMemImportFromShareableHandle(&imported, reinterpret_cast<void*>(intptr_t{fd}),
                                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  in_another_process(fd);
   close(fd);
   OK(cuMemRelease(imported));
   OK(cuMemUnmap(range, 2 * kPage));  // a part
@@ -213,7 +243,7 @@ void captured(CUstreamCaptureMode mode) {
 
 }  // namespace
 
-int main() {
+int main(int count, char** words) {
   CUdevice device = 0;
   CUcontext primary = nullptr, own = nullptr;
   CUdeviceptr left = 0;
@@ -221,6 +251,10 @@ int main() {
   OK(cuDeviceGet(&device, 0));
   OK(cuDevicePrimaryCtxRetain(&primary, device));
   OK(cuCtxSetCurrent(primary));
+  if (count == 3) {
+    import(std::atoi(words[2]));
+    return g_failures;
+  }
   plain_memory();
   host_memory();
   pools();
