@@ -57,6 +57,7 @@ void collect_properties(const trace::ProcessInfo& process, ProcessFacts& facts) 
   facts.devices = devices_of(process);
   for (const auto& [key, value] : process.properties) {
     if (key.starts_with("cudart.")) facts.cuda_runtimes.push_back(value);
+    if (key.starts_with("cudart_static.")) facts.cuda_runtimes.push_back("inside " + value);
     if (key.starts_with(kUnhooked)) {
       facts.unhooked[key.substr(kUnhooked.size())] = number(value).value_or(0);
     }

@@ -1,6 +1,9 @@
 """Every route by which a program can reach CUDA, on the simulated device: what the device served must
 be in the recording, and each route's own allocation among it."""
 
+import json
+import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -39,7 +42,6 @@ def routes(build, root, fragscope, sim, tmp_path):
 
 
 def events_of(fragscope, out):
-    import json
     listing = fragscope("events", "--jsonl", out, check=True).stdout
     return [json.loads(line) for line in listing.splitlines()]
 
@@ -113,3 +115,45 @@ def test_a_table_that_the_loader_filled(build, fragscope, routes, major):
         pytest.skip(f"built without CUDA {major} headers")
     _, out = routes([program])
     assert sizes(fragscope, out) == [1234]
+
+
+def test_the_vendors_own_static_runtime(build, fragscope, sim, tmp_path):
+    """It finds its functions before it refuses our driver: they are hooks, and it is named. That it
+    refuses is as it should be (the simulated driver does not pretend to be the vendor's)."""
+    archives = sorted(pathlib.Path("/usr/local").glob("cuda*/lib64/libcudart_static.a"))
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if not archives or compiler is None:
+        pytest.skip("no CUDA toolkit with libcudart_static.a on this machine")
+    source, program = tmp_path / "static.cpp", tmp_path / "static"
+    source.write_text(STATIC_PROGRAM)
+    subprocess.run([compiler, str(source), "-o", str(program), str(archives[-1]), "-ldl", "-lrt", "-lpthread"],
+                   check=True)
+    out = tmp_path / "run.fsr"
+    environment = fragscope.environment | {
+        "LD_PRELOAD": str(build / "lib/libfragscope.so"), "FRAGSCOPE_OUT": str(out),
+        "LD_LIBRARY_PATH": str(sim), "FRAGSCOPE_SIM": f"total_bytes={2**30}"}
+    done = subprocess.run([str(program)], env=environment, text=True, capture_output=True, timeout=60, check=True)
+    assert done.stdout == "runtime refused, driver 0\n"
+    report = json.loads(fragscope("report", "--json", "--no-stacks", out, check=True).stdout)
+    coverage = report["processes"][0]["coverage"]
+    assert coverage["cudart_static"] == ["/proc/self/exe"]
+    assert coverage["hooked"] > 40 and set(coverage["unhooked"]) <= UNHOOKED_ABIS
+
+
+STATIC_PROGRAM = """
+#include <dlfcn.h>
+#include <cstdio>
+extern "C" int cudaMalloc(void**, unsigned long);
+int main() {
+  void *block = nullptr, *context = nullptr;
+  unsigned long long address = 0;
+  const bool refused = cudaMalloc(&block, 100) != 0;
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
+  reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"))(0);
+  reinterpret_cast<int (*)(void**, int)>(dlsym(driver, "cuDevicePrimaryCtxRetain"))(&context, 0);
+  reinterpret_cast<int (*)(void*)>(dlsym(driver, "cuCtxSetCurrent"))(context);
+  const int result = reinterpret_cast<int (*)(unsigned long long*, unsigned long)>(
+      dlsym(driver, "cuMemAlloc_v2"))(&address, 777);
+  std::printf("runtime %s, driver %d\\n", refused ? "refused" : "worked", result);
+}
+"""
