@@ -193,6 +193,10 @@ bool is_live_device_range(DriverState& state, uint64_t address, uint64_t bytes) 
   if (const auto found = device->memory.find(address)) {
     return bytes <= found->address + found->bytes - address;
   }
+  // A graph's copies name its allocations before there is memory behind them.
+  if (const auto block = find_graph_block(state, address); block != state.graph_blocks.end()) {
+    return bytes <= block->first + block->second.bytes - address;
+  }
   auto mapping = state.mappings.upper_bound(address);
   if (mapping == state.mappings.begin()) return false;
   --mapping;

@@ -197,6 +197,9 @@ bool free_graph_block(DriverState& state, CUdeviceptr address, CUresult& result)
 void trim_graph_memory(DriverState& state, Device& device);
 void forget_graph_memory(DriverState& state, Device& device);
 
+// The allocation node whose address range contains `address`; end(): none.
+std::map<uint64_t, GraphBlock>::iterator find_graph_block(DriverState& state, uint64_t address);
+
 void close_range(DriverState& state, uint64_t address);  // a range that stands for foreign memory
 
 int device_attribute(const SimConfig& config, CUdevice_attribute attribute, int card, bool& known);

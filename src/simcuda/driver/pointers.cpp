@@ -42,6 +42,11 @@ void about_device(DriverState& state, uint64_t address, About& about) {
     about.legacy_ipc = true;
     return;
   }
+  if (const auto graph = find_graph_block(state, address); graph != state.graph_blocks.end()) {
+    about.start = about.id = graph->first;
+    about.bytes = graph->second.bytes;
+    return;
+  }
   const auto mapping = std::prev(state.mappings.upper_bound(address));
   about.start = about.id = mapping->first;
   about.bytes = mapping->second.bytes;

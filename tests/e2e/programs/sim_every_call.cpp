@@ -228,6 +228,8 @@ void captured(CUstreamCaptureMode mode) {
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   OK(cuStreamBeginCapture(stream, mode));
   OK(cuMemAllocAsync(&inside, 20000, stream));
+  OK(cuMemsetD8Async(inside, 0, 20000, stream));  // of memory that is not there before the launch
+  EXPECT(cuMemsetD8Async(inside + 4 * kPage, 0, 1, stream), CUDA_ERROR_INVALID_VALUE);
   OK(cuMemFreeAsync(inside, stream));
   if (mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
     OK(cuMemAlloc(&plain, 1000));
