@@ -7,6 +7,8 @@
 #   make test        everything but the benchmarks; ends with "N passed, N failed"
 #   make test-quick  without the torch tier       make test-torch  the torch tier alone
 #   make test-clients  numba, cuda-python, JAX and TensorFlow on the simulated GPU (4 GB of wheels)
+#   make test-workloads  unmodified training scripts on the simulated GPU, with golden figures
+#   make accuracy TABLE=FILE  simulated peaks against peaks measured on real cards
 #   make oracle      the allocator model against the installed torch's libc10_cuda, random lists
 #   make oracle-all  the same for every torch release from 2.1 on (downloads the wheels once)
 #   make mutate-model SEED=1 COUNT=100   changes src/model in small ways; every change must fail a test
@@ -19,6 +21,7 @@ PREFIX ?= /usr/local
 .DEFAULT_GOAL := build
 .PHONY: mutate-model build setup demo demo-torch test test-quick test-torch oracle oracle-all asan tsan bench install format tidy clean
 .PHONY: build setup demo demo-torch test test-quick test-torch test-clients oracle oracle-all asan tsan bench install format tidy clean
+.PHONY: build setup demo demo-torch test test-quick test-torch test-workloads accuracy oracle oracle-all asan tsan bench install format tidy clean
 
 setup:
 	@tools/setup.sh
@@ -46,6 +49,13 @@ test-torch:
 
 test-clients:
 	@tools/test.sh clients
+test-workloads: build
+	@tools/setup.sh --workloads
+	@tools/test.sh workloads
+
+accuracy: build
+	@tools/setup.sh --accuracy
+	@python3 tests/accuracy/accuracy.py "$(TABLE)"
 
 oracle: build
 	@tests/oracle/fuzz

@@ -266,6 +266,11 @@ void add_options(CLI::App& command, RunOptions& options) {
                   "With --gpu: a file of answers to reads of values that kernels compute")
       ->check(not_empty);
   command
+      .add_option("--sim-script", options.sim_script,
+                  "With --gpu: a file of errors to play, e.g. cudaMalloc 3 fail "
+                  "CUDA_ERROR_OUT_OF_MEMORY")
+      ->check(not_empty);
+  command
       .add_option("--gpu-used", options.gpu_used,
                   "With --gpu: memory that others hold on each device, e.g. 3GiB")
       ->check(not_empty);

@@ -1,6 +1,7 @@
 """Runs test tiers of a build and adds up their results.
 
-usage: run_tests.py --build DIR TIER…    (tiers: quick, torch, clients, asan, tsan; see tests/README.md)
+usage: run_tests.py --build DIR TIER…    (tiers: quick, torch, clients, workloads, asan, tsan; see
+tests/README.md)
 
 Prints the output of ctest and pytest as it comes and, as the last line, "N passed, N failed".
 A tier that produced no result counts as one failure: silence is not success.
@@ -65,7 +66,8 @@ def torch_python():
 def main():
     parser = argparse.ArgumentParser(description="Run test tiers.")
     parser.add_argument("--build", required=True, type=pathlib.Path)
-    parser.add_argument("tiers", nargs="+", choices=["quick", "torch", "clients", "asan", "tsan"])
+    tiers = ["quick", "torch", "clients", "workloads", "asan", "tsan"]
+    parser.add_argument("tiers", nargs="+", choices=tiers)
     arguments = parser.parse_args()
     build = (ROOT / arguments.build).resolve()
     environment = dict(os.environ, FRAGSCOPE_BUILD=str(build), PYTHONDONTWRITEBYTECODE="1")
@@ -85,6 +87,9 @@ def main():
                 results.append(run("torch tier", command, junit, environment))
             if tier == "clients":
                 results.append(run("clients", pytest(python, ["tests/clients"], junit), junit, environment))
+            if tier == "workloads":
+                command = pytest(torch_python(), ["tests/workloads"], junit)
+                results.append(run("workloads", command, junit, environment))
             junit.unlink(missing_ok=True)
     passed = sum(result[0] for result in results)
     failed = sum(result[1] for result in results)

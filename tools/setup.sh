@@ -4,6 +4,9 @@
 #   tools/setup.sh          compiler, libraries, CUDA headers, a small Python with pytest
 #   tools/setup.sh --bench  also Google Benchmark
 #   tools/setup.sh --lint   also clang, clang-format and clang-tidy
+#   tools/setup.sh --workloads  --torch and what the workloads need (torchvision, peft, accelerate,
+#                           diffusers; about 100 MB more)
+#   tools/setup.sh --accuracy   a Python with the versions of published measurements (about 6 GB)
 #   tools/setup.sh --torch  also a Python with torch, transformers, numpy and pytest (about 6 GB)
 #   tools/setup.sh --clients  also Pythons with numba-cuda, cuda-python, JAX; TensorFlow (about 4 GB)
 #
@@ -17,14 +20,18 @@ set -euo pipefail
 exec </dev/null
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/fragscope
-want_bench= want_lint= want_torch= want_clients=
+want_bench= want_lint= want_torch= want_clients= want_workloads= want_accuracy=
 for option in "$@"; do
   case $option in
     --bench) want_bench=1 ;;
     --lint) want_lint=1 ;;
     --torch) want_torch=1 ;;
     --clients) want_clients=1 ;;
-    *) echo "setup: unknown option $option (known: --bench --clients --lint --torch)" >&2; exit 2 ;;
+    --workloads) want_torch=1 want_workloads=1 ;;
+    --accuracy) want_accuracy=1 ;;
+    *)
+      echo "setup: unknown option $option (known: --accuracy --bench --clients --lint --torch --workloads)" >&2
+      exit 2 ;;
   esac
 done
 note() { echo "setup: $*" >&2; }
@@ -183,4 +190,18 @@ if [ -n "$want_clients" ]; then
     "numba-cuda[cu13]" cuda-bindings filecheck psutil cffi jax jax-cuda13-plugin
   make_venv "$cache/tensorflow-venv" \
     "import importlib.metadata as m; m.version('tensorflow')" tensorflow
+fi
+if [ -n "$want_workloads" ]; then
+  venv=${FRAGSCOPE_TORCH_VENV:-$cache/torch-venv}
+  if ! "$venv/bin/python" -c "import torchvision, peft, accelerate, diffusers" >/dev/null 2>&1; then
+    note "installing torchvision, peft, accelerate and diffusers into $venv"
+    have_torch=$("$venv/bin/python" -c "import torch; print(torch.__version__.split('+')[0])")
+    "$venv/bin/python" -m pip install -q --disable-pip-version-check "torch==$have_torch" \
+      torchvision peft accelerate diffusers >&2 || fail "pip could not install the workloads' packages"
+  fi
+fi
+if [ -n "$want_accuracy" ]; then
+  make_venv "$cache/accuracy-venv" \
+    "import torch, torchvision, transformers; assert torch.__version__.startswith('2.6.0')" \
+    torch==2.6.0 torchvision==0.21.0 transformers==4.51.3 numpy
 fi

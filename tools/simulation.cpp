@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "simcuda/answers.h"
+#include "simcuda/fault_script.h"
 
 namespace fragscope::tools {
 namespace {
@@ -28,6 +29,7 @@ std::string listed(Ledger& ledger, Ledger::Kind kind) {
 std::string first_simulation_option(const RunOptions& options) {
   if (!options.sim_log.empty()) return "--sim-log";
   if (!options.sim_answers.empty()) return "--sim-answers";
+  if (!options.sim_script.empty()) return "--sim-script";
   if (!options.gpu_used.empty()) return "--gpu-used";
   return "";
 }
@@ -40,6 +42,12 @@ Status apply_simulation_options(const RunOptions& options, simcuda::SimConfig& g
     if (!added.ok()) return added.error();
     std::error_code failed;
     gpu.answers = std::filesystem::absolute(options.sim_answers, failed);
+  }
+  if (!options.sim_script.empty()) {
+    const auto faults = simcuda::read_faults(options.sim_script);
+    if (!faults.ok()) return faults.error();
+    std::error_code failed;
+    gpu.script = std::filesystem::absolute(options.sim_script, failed);
   }
   used_bytes = 0;
   if (options.gpu_used.empty()) return Done{};

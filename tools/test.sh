@@ -3,6 +3,7 @@
 #   quick  unit, property and golden tests (ctest), checks and end-to-end tests (pytest)
 #   torch  end-to-end tests with a real PyTorch
 #   clients  other people's programs from pip on the simulated GPU
+#   workloads  training scripts on the simulated GPU (tests/workloads)
 #   asan, tsan  the ctest tests under AddressSanitizer + UBSan, or under ThreadSanitizer
 # Exit code: 0 when nothing failed. Which test belongs where: tests/README.md.
 set -uo pipefail
@@ -22,6 +23,7 @@ for tier in "$@"; do
     quick) ;;
     torch) options+=(--torch) ;;
     clients) options+=(--clients) ;;
+    workloads) options+=(--workloads) ;;
     asan) preset=asan-ubsan ;;
     tsan) preset=tsan ;;
     *) broken "unknown tier $tier" ;;

@@ -1,9 +1,9 @@
 #include "simcuda/answers.h"
 
-#include <charconv>
 #include <cstring>
-#include <fstream>
 #include <iterator>
+
+#include "simcuda/text_rows.h"
 
 namespace fragscope::simcuda {
 
@@ -18,25 +18,6 @@ bool fits(std::string_view pattern, std::string_view name) {
     name.remove_prefix(at + part.size());
     pattern.remove_prefix(part.size() + 1);
   }
-}
-
-template <typename T>
-bool read_number(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && !text.empty();
-}
-
-std::vector<std::string_view> words(std::string_view line) {
-  std::vector<std::string_view> found;
-  line = line.substr(0, line.find('#'));
-  constexpr std::string_view kBlank = " \t\r";
-  for (size_t at = line.find_first_not_of(kBlank); at != std::string_view::npos;
-       at = line.find_first_not_of(kBlank, at)) {
-    const size_t end = std::min(line.find_first_of(kBlank, at), line.size());
-    found.push_back(line.substr(at, end - at));
-    at = end;
-  }
-  return found;
 }
 
 bool set_answer(AnswerRule& rule, std::string_view text) {
@@ -93,23 +74,13 @@ AnswerTable::AnswerTable()
 }
 
 Status AnswerTable::add(std::string_view text, const std::string& source) {
-  std::vector<AnswerRule> rules;
-  for (int line = 1; !text.empty(); ++line) {
-    const std::string_view one = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(one.size() + 1, text.size()));
-    const auto row = words(one);
-    if (row.empty()) continue;
-    auto rule = parse_row(row);
-    if (!rule) {
-      return Error{ErrorCode::kInvalidArgument,
-                   source + ":" + std::to_string(line) +
-                       ": not 'KERNEL BYTES ANSWER [ARGUMENT]' (BYTES 1, 2, 4 or 8; ANSWER int:N, "
-                       "real:X, falling, zero, or items:FRACTION with an ARGUMENT)"};
-    }
-    rules.push_back(std::move(*rule));
-  }
-  rules_.insert(rules_.begin(), std::make_move_iterator(rules.begin()),
-                std::make_move_iterator(rules.end()));
+  auto rules = parse_rows<AnswerRule>(text, source, parse_row,
+                                      "not 'KERNEL BYTES ANSWER [ARGUMENT]' (BYTES 1, 2, 4 or 8; "
+                                      "ANSWER int:N, real:X, falling, zero, "
+                                      "or items:FRACTION with an ARGUMENT)");
+  if (!rules.ok()) return rules.error();
+  rules_.insert(rules_.begin(), std::make_move_iterator(rules->begin()),
+                std::make_move_iterator(rules->end()));
   return Done{};
 }
 
@@ -121,10 +92,9 @@ const AnswerRule* AnswerTable::find(std::string_view kernel) const {
 }
 
 Status add_answers_of_file(AnswerTable& table, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open()) return Error{ErrorCode::kNotFound, path + ": cannot be read"};
-  return table.add(text, path);
+  const auto text = read_text(path);
+  if (!text.ok()) return text.error();
+  return table.add(*text, path);
 }
 
 void Answers::launched(const AnswerRule* rule, void** arguments) {

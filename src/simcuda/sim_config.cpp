@@ -1,10 +1,10 @@
 #include "simcuda/sim_config.h"
 
-#include <charconv>
 #include <vector>
 
 #include "base/bytes.h"
 #include "model/device_memory.h"
+#include "simcuda/text_rows.h"
 
 namespace fragscope::simcuda {
 
@@ -18,12 +18,6 @@ constexpr GpuPreset kPresets[] = {
 };
 
 Error invalid(std::string text) { return {ErrorCode::kInvalidArgument, std::move(text)}; }
-
-template <typename T>
-bool read_number(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 std::string escape(std::string_view text) {
   std::string out;
@@ -77,8 +71,8 @@ bool set_value(SimConfig& config, std::string_view key, std::string_view value) 
   if (key == "l2_bytes") return read_number(value, config.l2_bytes);
   if (key == "event_latency_queries") return read_number(value, config.event_latency_queries);
   if (key == "nccl_channels") return read_number(value, config.nccl_channels);
-  if (key == "answers") {
-    config.answers = unescape(value);
+  if (key == "answers" || key == "script") {
+    (key == "answers" ? config.answers : config.script) = unescape(value);
     return true;
   }
   if (key != "name" && key != "preset" && key != "books") return false;
@@ -165,6 +159,7 @@ std::string format_config(const SimConfig& config) {
                      ";nccl_channels=" + std::to_string(config.nccl_channels);
   if (!config.preset.empty()) text += ";preset=" + escape(config.preset);
   if (!config.answers.empty()) text += ";answers=" + escape(config.answers);
+  if (!config.script.empty()) text += ";script=" + escape(config.script);
   if (!config.books.empty()) text += ";books=" + escape(config.books);
   return text;
 }

@@ -12,6 +12,7 @@
 //   event_latency_queries so many queries of an event answer "not ready" after its record
 //   nccl_channels         of a communicator; each has a buffer for sending and one for receiving
 //   answers               file of answers to reads of computed values (answers.h)
+//   script                file of errors to play (fault_script.h)
 //   books                 file to which the driver appends one line per memory call that it served
 //
 // Pure. Threads: no shared state.
@@ -39,6 +40,7 @@ struct SimConfig {
   uint64_t event_latency_queries = 0;
   uint64_t nccl_channels = 8;
   std::string answers;
+  std::string script;
   std::string books;
 
   bool operator==(const SimConfig&) const = default;

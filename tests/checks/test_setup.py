@@ -44,4 +44,5 @@ def test_a_missing_package_is_asked_for_by_name(setup):
 def test_an_unknown_option_is_refused(root):
     done = subprocess.run([str(root / "tools/setup.sh"), "--everything"], stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "setup: unknown option --everything (known: --bench --clients --lint --torch)\n"
+    assert done.stderr == ("setup: unknown option --everything (known: --accuracy --bench --clients --lint "
+                           "--torch --workloads)\n")

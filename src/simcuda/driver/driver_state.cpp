@@ -98,6 +98,14 @@ CUresult create_state() {
     const Status added = add_answers_of_file(state->answers, state->config.answers);
     if (!added) std::fprintf(stderr, "fragscope: %s\n", added.error().text.c_str());
   }
+  if (!state->config.script.empty()) {
+    auto rows = read_faults(state->config.script);
+    if (rows.ok()) {
+      state->faults = std::make_unique<FaultScript>(std::move(*rows));
+    } else {
+      std::fprintf(stderr, "fragscope: %s\n", rows.error().text.c_str());
+    }
+  }
   state->ledger->claim();
   for (size_t i = 0; i < visible.size(); ++i) {
     set_up_device(*state, static_cast<int>(i), visible[i]);

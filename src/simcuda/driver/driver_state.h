@@ -11,6 +11,7 @@
 
 #include "model/device_memory.h"
 #include "simcuda/driver/objects.h"
+#include "simcuda/fault_script.h"
 #include "simcuda/sim_config.h"
 
 namespace fragscope::simcuda {
@@ -81,6 +82,7 @@ struct DriverState {
   SimConfig config;
   std::unique_ptr<Ledger> ledger;
   AnswerTable answers;
+  std::unique_ptr<FaultScript> faults;  // null: none
   std::vector<std::unique_ptr<Device>> devices;
   std::mutex lock;
 
@@ -128,13 +130,20 @@ void write_books(const char* call, uint64_t address, uint64_t bytes, CUresult re
 // Counts the call by name; CUDA_ERROR_NOT_SUPPORTED.
 CUresult unsupported_call(const char* name);
 
+// What the script says of this call of the function (fault_script.h): an error, or nothing.
+CUresult scripted_fault(DriverState& state, const char* function);
+
 // Bodies of API functions: body(state) under the lock, body(state, context) with a current context.
 template <typename Body>
-CUresult with_state(Body body) noexcept {
+CUresult with_state(Body body, const char* function = __builtin_FUNCTION()) noexcept {
   DriverState* state = nullptr;
   const CUresult ready = ready_state(state);
   if (ready != CUDA_SUCCESS) return ready;
   try {
+    if (state->faults != nullptr) {
+      const CUresult fault = scripted_fault(*state, function);
+      if (fault != CUDA_SUCCESS) return fault;
+    }
     const std::lock_guard<std::mutex> guard(state->lock);
     return body(*state);
   } catch (...) {
@@ -143,12 +152,14 @@ CUresult with_state(Body body) noexcept {
 }
 
 template <typename Body>
-CUresult with_context(Body body) noexcept {
-  return with_state([&](DriverState& state) -> CUresult {
-    const CUcontext context = current_context();
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    return body(state, *context);
-  });
+CUresult with_context(Body body, const char* function = __builtin_FUNCTION()) noexcept {
+  return with_state(
+      [&](DriverState& state) -> CUresult {
+        const CUcontext context = current_context();
+        if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+        return body(state, *context);
+      },
+      function);
 }
 
 // --- under the lock ---
