@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string_view>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "base/bytes.h"
@@ -119,16 +119,21 @@ std::string row_of(const LayoutSegment& segment, uint64_t largest, const Segment
          tail.data();
 }
 
-// The segments to draw, in address order: those with most free bytes, then the largest, ties to the
-// lower address. They are what a picture of fragmentation is about.
+// Free bytes that something live keeps from being given back.
+uint64_t stuck_bytes(const LayoutSegment& segment) {
+  return segment.active_bytes() == 0 ? 0 : segment.inactive_bytes();
+}
+
+// The segments to draw, in address order: those with most stuck bytes, then idle ones, then the
+// largest, ties to the lower address. They are what a picture of fragmentation is about.
 std::vector<const LayoutSegment*> chosen(const Layout& layout, size_t max_rows) {
   std::vector<const LayoutSegment*> rows;
   rows.reserve(layout.size());
   for (const LayoutSegment& segment : layout) rows.push_back(&segment);
   if (rows.size() <= max_rows) return rows;
   std::stable_sort(rows.begin(), rows.end(), [](const auto* left, const auto* right) {
-    return std::pair(left->inactive_bytes(), left->size) >
-           std::pair(right->inactive_bytes(), right->size);
+    return std::tuple(stuck_bytes(*left), left->inactive_bytes(), left->size) >
+           std::tuple(stuck_bytes(*right), right->inactive_bytes(), right->size);
   });
   rows.resize(max_rows);
   std::sort(rows.begin(), rows.end(),

@@ -16,7 +16,8 @@ namespace fragscope::report {
 
 struct SegmentMapStyle {
   size_t width = 100;    // columns of a whole line, at least 60; text and picture share them
-  size_t max_rows = 40;  // those with most free bytes; the rest is summed up in one line
+  size_t max_rows = 40;  // those with most free bytes that something pins, then idle ones;
+                         // the rest is summed up in one line
   bool color = false;    // ANSI colours: only for a terminal
   bool utf8 = true;
   bool to_scale = true;  // bar length in proportion to the largest segment

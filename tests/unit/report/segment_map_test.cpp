@@ -69,3 +69,15 @@ TEST_CASE("a segment map draws what has most free bytes and sums up the rest") {
         std::string::npos);
   CHECK(render_segment_map({}, style) == "(no segments)\n");
 }
+
+TEST_CASE("a segment map prefers pinned segments to idle ones, however large") {
+  Layout layout = two_segments();
+  LayoutSegment idle;
+  idle.address = 0x20000000;
+  idle.size = 100 * kMiB;
+  idle.blocks = {block(idle.address, idle.size, BlockState::inactive)};
+  layout.push_back(idle);
+  SegmentMapStyle style;
+  style.max_rows = 2;
+  CHECK(render_segment_map(layout, style).find("0x000020000000") == std::string::npos);
+}
