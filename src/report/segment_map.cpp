@@ -160,7 +160,7 @@ std::string render_segment_map(const Layout& layout, const SegmentMapStyle& styl
   }
   if (rows.size() < layout.size()) {
     out += "… and " + std::to_string(layout.size() - rows.size()) +
-           " segments with fewer free bytes, together " + format_size(total - drawn) + "\n";
+           " more segments, together " + format_size(total - drawn) + "\n";
   }
   return out;
 }
