@@ -110,16 +110,23 @@ TEST_CASE("the advice with expandable segments on") {
             "expandable_segments_reserve_by_class.");
   const std::string exceeds =
       kHead + kCard + kPlain +
-      " This allocation exceeds the expandable-segment reserve of 40.00 MiB for this stream, and a "
+      " This allocation exceeds the expandable-segment reserve of 20.48 MiB for this stream, and a "
       "single allocation cannot span expandable segments. Raise PYTORCH_CUDA_ALLOC_CONF "
       "expandable_segments_reserve or expandable_segments_reserve_by_class (or unset it) so that a "
       "segment is at least 30.00 MiB.";
-  f.rounded = 40 * kMiB + 512;
+  const auto advises_more = [&](uint64_t segment, const char* reserve) {
+    f.segment = segment;
+    const std::string settings = std::string(on) + ",expandable_segments_reserve:" + reserve;
+    return message("2.15", f, settings.c_str()).find("exceeds the expandable-segment reserve") !=
+           std::string::npos;
+  };
   CHECK(message("2.15", f, "expandable_segments:True,expandable_segments_reserve:0.02G") ==
         exceeds);
-  f.rounded = 40 * kMiB;  // just fits
-  CHECK(message("2.15", f, "expandable_segments:True,expandable_segments_reserve:0.02G") !=
-        exceeds);
+  CHECK_FALSE(advises_more(30 * kMiB, "0.03G"));
+  CHECK_FALSE(advises_more(kGiB, "1G"));
+  CHECK(advises_more(kGiB + 2 * kMiB, "1G"));
+  CHECK(advises_more(8 * kGiB, "1G"));
+  CHECK_FALSE(advises_more(8 * kGiB + 2 * kMiB, "1G"));  // no device could hold it
 }
 
 TEST_CASE("other errors of requests") {

@@ -1,0 +1,134 @@
+// Private pools: what is left of one after its flush, the order of a flush, and refused requests.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "model/caching_allocator.h"
+#include "model/simulated_segments.h"
+#include "tests/support/catch.h"
+
+using namespace fragscope;
+using namespace fragscope::model;
+
+namespace {
+
+struct Device final : TraceObserver {
+  explicit Device(const char* settings, const char* version = "2.15", uint64_t mib = 4096)
+      : capacity(mib * kMiB),
+        memory(0, capacity),
+        segments(memory, capacity, mib * kMiB),
+        profile(version_profile(version)),
+        allocator(parse_config(settings, profile).value(), profile, segments) {
+    allocator.set_observer(this);
+  }
+  void on_entry(const TraceEntry& entry) override {
+    if (entry.action == TraceAction::kSegmentFree) freed.push_back(entry.address);
+  }
+  MallocResult in_pool(PoolId pool, uint64_t bytes) {
+    REQUIRE(allocator.begin_pool(pool));
+    const MallocResult result = allocator.malloc(bytes);
+    REQUIRE(allocator.end_pool(pool));
+    return result;
+  }
+  uint64_t reserved() const {
+    return static_cast<uint64_t>(allocator.stats().reserved_bytes.all.current);
+  }
+
+  LocalCapacity capacity;
+  DeviceMemory memory;
+  SimulatedSegments segments;
+  const VersionProfile& profile;
+  CachingAllocator allocator;
+  std::vector<uint64_t> freed;
+};
+
+}  // namespace
+
+TEST_CASE("a flush walks the freeable pools in the order of PyTorch's hash map") {
+  Device d("");
+  std::map<uint64_t, uint64_t> address;
+  for (const uint64_t id : {6u, 1u, 3u}) {
+    const MallocResult block = d.in_pool({0, id}, 30 * kMiB);
+    address[id] = block.address;
+    d.allocator.free(block.address);
+  }
+  for (const uint64_t id : {6u, 1u, 3u}) REQUIRE(d.allocator.release_pool({0, id}));
+  d.allocator.empty_cache();
+  // Three pools stand in a map of eight slots: 1 in the 5th, 6 in the 6th, 3 in the 7th.
+  CHECK(d.freed == std::vector<uint64_t>{address[1], address[6], address[3]});
+}
+
+TEST_CASE("a pool that was flushed away is forgotten, traits and all") {
+  const char* settings = GENERATE("", "expandable_segments:True");
+  Device d(settings);
+  const PoolId pool{0, 4};
+  d.allocator.create_pool(pool, {false, true});
+  MallocResult block = d.in_pool(pool, 30 * kMiB);
+  d.allocator.free(block.address);
+  block = d.in_pool(pool, 12 * kMiB);
+  const bool expandable = *settings != '\0';
+  CHECK(block.block_size == (expandable ? 40 * kMiB : 30 * kMiB));  // no_split
+  d.allocator.free(block.address);
+  CHECK(d.reserved() > 0);
+  for (int user = 0; user < 3; ++user) REQUIRE(d.allocator.release_pool(pool));
+  CHECK_FALSE(d.allocator.release_pool(pool));
+  d.allocator.empty_cache();
+  CHECK(d.reserved() == 0);
+  CHECK_FALSE(d.allocator.release_pool(pool));
+  CHECK_FALSE(d.allocator.release_pool({0, 77}));
+  block = d.in_pool(pool, 30 * kMiB);
+  d.allocator.free(block.address);
+  CHECK(d.in_pool(pool, 12 * kMiB).block_size == 12 * kMiB);
+}
+
+TEST_CASE("a pool keeps its memory while it has a user or a live block") {
+  Device d("");
+  const MallocResult block = d.in_pool({0, 4}, 30 * kMiB);
+  d.allocator.empty_cache();
+  CHECK(d.reserved() == 30 * kMiB);
+  REQUIRE(d.allocator.release_pool({0, 4}));
+  d.allocator.empty_cache();
+  CHECK(d.reserved() == 30 * kMiB);
+  d.allocator.free(block.address);
+  d.allocator.empty_cache();
+  CHECK(d.reserved() == 0);
+}
+
+TEST_CASE("a refused request gives no block and no address") {
+  Device small("", "2.15", 40);
+  const MallocResult oom = small.allocator.malloc(50 * kMiB);
+  CHECK(oom.outcome == MallocOutcome::kOutOfMemory);
+  Device strict("throw_on_cudamalloc_oom:True", "2.15", 40);
+  const MallocResult rejected = strict.allocator.malloc(50 * kMiB);
+  CHECK(rejected.outcome == MallocOutcome::kRejected);
+  Device pools("", "2.15", 40);
+  pools.allocator.create_pool({0, 1}, {true, false});
+  REQUIRE(pools.allocator.begin_pool({0, 1}, 9));
+  const MallocResult asserted = pools.allocator.malloc(50 * kMiB);
+  CHECK(asserted.outcome == MallocOutcome::kAssertion);
+  CHECK(pools.allocator.last_error() == "beginAllocateToPool: already recording to mempool_id");
+  for (const MallocResult& result : {oom, rejected, asserted, small.allocator.malloc(0)}) {
+    CHECK_FALSE(result.ok());
+    CHECK(result.block == kNone);
+    CHECK(result.address == 0);
+    CHECK(result.block_size == 0);
+  }
+  CHECK(small.allocator.last_oom().requested == 50 * kMiB);
+  CHECK(small.allocator.last_oom().segment == 50 * kMiB);
+  CHECK(small.allocator.last_oom().device_free == 40 * kMiB);
+  CHECK(small.allocator.last_oom().device_total == 40 * kMiB);
+  CHECK(small.allocator.stats().num_ooms == 1);
+  CHECK(strict.allocator.stats().num_oom_rejections == 1);
+}
+
+TEST_CASE("a free of nothing and of the unknown are told apart") {
+  Device d("");
+  CHECK(d.allocator.free(0) == FreeOutcome::kNull);
+  CHECK(d.allocator.free(512) == FreeOutcome::kUnknown);
+  const MallocResult block = d.allocator.malloc(512);
+  CHECK_FALSE(d.allocator.record_stream(block.address + 512, 1));
+  CHECK(d.allocator.record_stream(block.address, 0));  // its own stream
+  CHECK(d.allocator.free(block.address) == FreeOutcome::kFreed);
+  CHECK(d.allocator.free(block.address) == FreeOutcome::kUnknown);
+}
