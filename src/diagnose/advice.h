@@ -1,0 +1,79 @@
+// Which allocator settings suit a recorded run best: a search by exact replay.
+//
+// The grid is built from what the run's release accepts, without combinations that are known to
+// break (expandable segments with a split limit up to 2.4: an internal assertion fails).
+// garbage_collection_threshold is left out: it frees what a failed request would have freed anyway,
+// only earlier. Every setting runs over the whole list of calls; lists so long that this would take
+// minutes are searched by successive halving: all settings on the first quarter, the better half on
+// the first half, the best quarter on everything, always with the default and the recorded
+// settings.
+//
+// A setting is advised only if it is better than the default on the whole run and not worse on the
+// run cut at 90 % and at 97 % of its calls: advice must not hang on where the recording ended.
+//
+// Units: bytes. Threads: advise() starts its own and joins them. Errors: none; a process that no
+// what-if can answer must not be passed (RecordedProcess::undecidable).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/version_profile.h"
+#include "replay/recorded_process.h"
+
+namespace fragscope::diagnose {
+
+enum class Objective : uint8_t {
+  peak,     // least reserved at the peak
+  fits,     // least reserved, on a device of the given size
+  mallocs,  // fewest calls for device memory
+};
+
+struct AdviceSettings {
+  Objective objective = Objective::peak;
+  std::optional<uint64_t> device_bytes;  // what the allocator may get; absent: as recorded
+  unsigned threads = 0;                  // 0: all cores
+};
+
+struct TriedSettings {
+  std::string settings;  // PyTorch's key:value,…; empty: the default
+  uint64_t ooms = 0;
+  uint64_t reserved_peak = 0;
+  uint64_t segment_calls = 0;    // cudaMalloc and cudaFree, or pages mapped and unmapped
+  uint64_t retries = 0;          // flushes of the cache
+  size_t options = 0;            // how many settings there are
+  bool on_pareto_front = false;  // nothing else has both less reserved and fewer calls
+};
+
+// What lives at the peak, by what becomes of it within the recording.
+struct PeakShares {
+  uint64_t kept = 0;      // to the end: weights, optimizer state, or a leak
+  uint64_t returned = 0;  // freed later: activations, gradients, workspaces
+};
+
+struct Advice {
+  TriedSettings default_settings;
+  TriedSettings recorded_settings;
+  std::vector<TriedSettings> tried;   // on the whole run, best first, with the two above
+  std::optional<TriedSettings> best;  // absent: nothing is better than the default
+  uint64_t live_peak = 0;             // no allocator can need less
+  uint64_t plan_peak = 0;             // what an offline plan of all lifetimes needs
+  PeakShares shares;
+  size_t searched = 0;     // settings that were tried at all
+  bool exhaustive = true;  // … all of them on the whole run
+};
+
+// The settings that are tried, the default ("") first.
+std::vector<std::string> settings_grid(const model::VersionProfile& profile);
+
+Advice advise(const replay::RecordedProcess& process, size_t device, const AdviceSettings& settings,
+              const std::function<void(size_t done, size_t total)>& progress = {});
+
+// True if `left` is better for the objective. OOMs first; then less is better only by more than
+// 0.5 %, so that small gains do not cost options or calls.
+bool better(const TriedSettings& left, const TriedSettings& right, Objective objective);
+
+}  // namespace fragscope::diagnose

@@ -1,0 +1,207 @@
+// fragscope advise: the best allocator settings for a recorded run, found by exact replay.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "diagnose/advice.h"
+#include "diagnose/advice_text.h"
+#include "replay/event_stream.h"
+#include "tools/command.h"
+#include "tools/progress.h"
+#include "tools/run_analysis.h"
+
+namespace fragscope::tools {
+namespace {
+
+using diagnose::Advice;
+using diagnose::AdviceSettings;
+using diagnose::Objective;
+using diagnose::TriedSettings;
+using Json = nlohmann::ordered_json;
+
+struct AdviseOptions {
+  std::string path;
+  std::string objective = "peak";
+  uint32_t pid = 0;  // 0: all
+  bool json = false;
+};
+
+Result<AdviceSettings> parse_objective(const std::string& text) {
+  AdviceSettings settings;
+  if (text == "peak") return settings;
+  if (text == "mallocs") {
+    settings.objective = Objective::mallocs;
+    return settings;
+  }
+  if (!text.starts_with("fits=")) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("--objective: '{}' is none of peak, mallocs, fits=SIZE", text)};
+  }
+  const auto bytes = parse_size(text.substr(5));
+  if (!bytes.ok()) {
+    return Error{ErrorCode::kInvalidArgument, "--objective: " + bytes.error().text};
+  }
+  settings.objective = Objective::fits;
+  settings.device_bytes = *bytes;
+  return settings;
+}
+
+// One device of one process, or why it has no advice.
+struct Advised {
+  replay::ProcessFacts facts;
+  std::string torch_version;
+  std::string variable;  // that the release reads its settings from
+  int32_t device = 0;
+  std::optional<uint64_t> capacity;
+  std::string undecidable;
+  std::vector<std::string> notes;
+  std::optional<Advice> advice;
+};
+
+void advise_process(const OpenRun& run, trace::TraceReader& reader, const AdviceSettings& settings,
+                    std::vector<Advised>& all) {
+  Advised base;
+  base.facts = process_facts(run, reader);
+  replay::TraceStream stream(reader);
+  replay::ReadSettings reading;
+  reading.with_calls = true;
+  reading.device_memory = settings.device_bytes;
+  const replay::RecordedProcess process = read_process(stream, base.facts, reading);
+  base.torch_version = process.rules.profile.name;
+  base.variable =
+      process.rules.profile.has_generic_variable ? "PYTORCH_ALLOC_CONF" : "PYTORCH_CUDA_ALLOC_CONF";
+  base.notes = process.assumptions;
+  if (!process.modelled) base.undecidable = process.undecidable;
+  for (size_t i = 0; i < process.devices.size(); ++i) {
+    if (process.devices[i].calls.calls.empty()) continue;
+    Advised advised = base;
+    advised.device = process.devices[i].device;
+    AdviceSettings own = settings;
+    // What a run had of the device, libraries and context taken off, or what is asked for.
+    if (settings.device_bytes) own.device_bytes = process.devices[i].capacity;
+    advised.capacity = own.device_bytes ? own.device_bytes : process.devices[i].capacity;
+    if (advised.undecidable.empty()) {
+      Progress progress("settings", diagnose::settings_grid(process.rules.profile).size());
+      advised.advice =
+          diagnose::advise(process, i, own, [&](size_t done, size_t) { progress.step(done); });
+    }
+    all.push_back(std::move(advised));
+  }
+}
+
+Json tried_json(const TriedSettings& tried) {
+  return {{"alloc_conf", tried.settings},
+          {"ooms", tried.ooms},
+          {"reserved_peak_bytes", tried.reserved_peak},
+          {"segment_calls", tried.segment_calls},
+          {"alloc_retries", tried.retries},
+          {"pareto", tried.on_pareto_front}};
+}
+
+Json advised_json(const Advised& advised) {
+  Json out = {
+      {"pid", advised.facts.pid},
+      {"program", advised.facts.program},
+      {"device", advised.device},
+      {"torch_version", advised.torch_version},
+      {"capacity_bytes", advised.capacity ? Json(*advised.capacity) : Json(nullptr)},
+      {"undecidable", advised.undecidable.empty() ? Json(nullptr) : Json(advised.undecidable)},
+      {"notes", advised.notes}};
+  if (!advised.advice) return out;
+  const Advice& advice = *advised.advice;
+  Json tried = Json::array();
+  for (const TriedSettings& each : advice.tried) tried.push_back(tried_json(each));
+  out["best"] = advice.best ? tried_json(*advice.best) : Json(nullptr);
+  out["variable"] = advised.variable;
+  out["default"] = tried_json(advice.default_settings);
+  out["recorded"] = tried_json(advice.recorded_settings);
+  out["live_peak_bytes"] = advice.live_peak;
+  out["plan_peak_bytes"] = advice.plan_peak;
+  out["kept_bytes"] = advice.shares.kept;
+  out["returned_bytes"] = advice.shares.returned;
+  out["searched"] = advice.searched;
+  out["exhaustive"] = advice.exhaustive;
+  out["tried"] = tried;
+  return out;
+}
+
+std::string text_of(const std::vector<Advised>& all) {
+  std::string text;
+  for (const Advised& advised : all) {
+    text += text.empty() ? "" : "\n";
+    text += fmt::format(
+        "process {} {}, device {}, torch {}{}\n", advised.facts.pid,
+        one_line(advised.facts.program), advised.device, advised.torch_version,
+        advised.capacity ? ", " + format_size(*advised.capacity) + " to be had" : std::string());
+    if (advised.advice) {
+      text += diagnose::advice_text(*advised.advice, advised.variable);
+    } else {
+      text += "undecidable: " + advised.undecidable + "\n";
+    }
+    for (const std::string& note : advised.notes) text += "note: " + one_line(note) + "\n";
+  }
+  return text;
+}
+
+int run_advise(const AdviseOptions& options) {
+  const auto settings = parse_objective(options.objective);
+  if (!settings.ok()) return fail(settings.error());
+  auto run = open_run(options.path);
+  if (!run.ok()) return fail(run.error());
+  std::vector<Advised> all;
+  uint64_t events = 0;
+  bool found = options.pid == 0;
+  for (trace::TraceReader& reader : run->processes) {
+    if (options.pid != 0 && reader.process().pid != options.pid) continue;
+    found = true;
+    advise_process(*run, reader, *settings, all);
+    events += reader.process().event_count;
+  }
+  if (!found)
+    return fail(fmt::format("no process {} in {}", options.pid, options.path), kExitUsage);
+  std::string text;
+  if (options.json) {
+    Json devices = Json::array();
+    for (const Advised& advised : all) devices.push_back(advised_json(advised));
+    const Json document = {{"schema", 1},
+                           {"objective", options.objective},
+                           {"devices", devices},
+                           {"warnings", all_warnings(*run)}};
+    text = document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  } else {
+    text = text_of(all);
+  }
+  const int code = reading_exit_code(*run, events);
+  const int written = print_output(text);
+  if (written != kExitOk) return written;
+  if (code == kExitNothingRecorded || all.empty()) {
+    return fail(fmt::format("{}: no allocations were recorded to advise on", options.path),
+                kExitNothingRecorded);
+  }
+  if (code != kExitOk) return code;
+  const bool answered = std::any_of(all.begin(), all.end(),
+                                    [](const Advised& each) { return each.advice.has_value(); });
+  return answered ? kExitOk : kExitNo;
+}
+
+}  // namespace
+
+void add_advise_command(CLI::App& app, CommandContext& context) {
+  auto options = std::make_shared<AdviseOptions>();
+  CLI::App* command = app.add_subcommand(
+      "advise", "Find the best allocator settings for a recorded run, by replaying it");
+  command->add_option("RUN", options->path, "run directory, trace, log or text trace")->required();
+  command
+      ->add_option("--objective", options->objective,
+                   "peak (least reserved), mallocs (fewest segment calls), fits=12GiB (least "
+                   "reserved on a device of that size)")
+      ->capture_default_str();
+  command->add_option("--pid", options->pid, "only this process");
+  command->add_flag("--json", options->json, "as JSON");
+  command->callback([options, &context] { context.exit_code = run_advise(*options); });
+}
+
+}  // namespace fragscope::tools
