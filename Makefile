@@ -19,9 +19,8 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
-.PHONY: mutate-model build setup demo demo-torch test test-quick test-torch oracle oracle-all asan tsan bench install format tidy clean
-.PHONY: build setup demo demo-torch test test-quick test-torch test-clients oracle oracle-all asan tsan bench install format tidy clean
-.PHONY: build setup demo demo-torch test test-quick test-torch test-workloads accuracy oracle oracle-all asan tsan bench install format tidy clean
+.PHONY: build setup demo demo-torch test test-quick test-torch test-clients test-workloads accuracy \
+        oracle oracle-all mutate-model asan tsan bench install format tidy clean
 
 setup:
 	@tools/setup.sh
@@ -49,6 +48,7 @@ test-torch:
 
 test-clients:
 	@tools/test.sh clients
+
 test-workloads: build
 	@tools/setup.sh --workloads
 	@tools/test.sh workloads
