@@ -55,7 +55,9 @@ struct FirstPass {
  private:
   HeldBytes held() const {
     HeldBytes bytes;
-    for (const auto& [index, gauge] : driver.devices()) bytes.driver += gauge.current();
+    for (const auto& [index, accounts] : driver.devices()) {
+      bytes.driver += accounts.total.current();
+    }
     if (heaps.empty()) return bytes;
     bytes.allocated = 0;
     for (const auto& [index, heap] : heaps) *bytes.allocated += heap.allocated();
