@@ -199,7 +199,9 @@ def test_every_import_of_the_wheels_is_exported(build, names):
 
 def test_stand_ins_export_their_api_and_need_only_libc(build):
     prefixes = {"libcuda.so.1": r"cu[A-Z]|fragscope_sim_", "libnvidia-ml.so.1": "nvml",
-                "libcudart": "(__)?cuda", "libcublas.": "cublas", "libcublasLt.": "cublasLt"}
+                "libcudart": "(__)?cuda", "libcublas.": "cublas", "libcublasLt.": "cublasLt",
+                "libcudnn": "cudnn", "libcufft": "cufft", "libcusolver": "cusolver",
+                "libcusparse": "cusparse", "libcupti": "cupti", "libnccl": "p?nccl"}
     libraries = sorted((build / "lib/fragscope/sim").glob("lib*.so.*"))
     assert len(libraries) >= 7
     for path in libraries:
