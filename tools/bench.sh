@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/build.sh release fs_base >/dev/null
 cmake build/release >/dev/null  # Google Benchmark may have come after the first configuration
-tools/build.sh release benchmarks replay_speed >/dev/null
+tools/build.sh release benchmarks recorder_benchmarks replay_speed fragscope fragscope_shim >/dev/null
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) cores," \
   "$(awk '/MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo), Linux $(uname -r)," \
   "load $(cut -d' ' -f1 /proc/loadavg)"
@@ -33,3 +33,11 @@ elif [ -n "$trace" ]; then
 else
   echo "replay_speed: no torch venv (tools/setup.sh --torch) and no FRAGSCOPE_BENCH_TRACE: left out"
 fi
+
+# What recording costs.
+options=()
+if [ -x "$python" ]; then
+  options+=(--torch "$python")
+  if "$python" -c 'import memray' 2>/dev/null; then options+=(--memray "$python"); fi
+fi
+python3 tests/bench/recorder/recorder.py build/release --repetitions "${REPETITIONS:-5}" "${options[@]}"
