@@ -41,8 +41,9 @@ int start(log::LogControl& control, const CtlOptions& options) {
 
 int stop(log::LogControl& control, const CtlOptions& options) {
   const bool was_paused = control.set_paused(true);
-  fmt::print("process {} {}\n", options.pid,
-             was_paused ? "was not recorded anyway" : "is not recorded until `fragscope ctl start`");
+  fmt::print(
+      "process {} {}\n", options.pid,
+      was_paused ? "was not recorded anyway" : "is not recorded until `fragscope ctl start`");
   return kExitOk;
 }
 

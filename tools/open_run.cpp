@@ -187,6 +187,14 @@ std::vector<std::string> all_warnings(const OpenRun& run) {
   std::vector<std::string> lines = run.warnings;
   for (const trace::TraceReader& reader : run.processes) {
     if (reader.damage()) lines.push_back(reader.damage()->text);
+    const std::string& shim = reader.process().shim_version;
+    const std::string tool = run.info ? run.info->fragscope_version : "";
+    if (!shim.empty() && !tool.empty() && shim != tool) {
+      lines.push_back(fmt::format(
+          "process {} was recorded by libfragscope.so {}, the run by fragscope {}: an older "
+          "library comes before the right one in LD_PRELOAD or on the library path",
+          reader.process().pid, shim, tool));
+    }
   }
   return lines;
 }

@@ -32,8 +32,9 @@ Result<std::string> find_log_of(uint32_t pid) {
     return fs::exists(target, gone) ? target.string() : outside.string();
   }
   return Error{ErrorCode::kNotFound,
-               "process " + number + " is not recorded: libfragscope.so is not preloaded, is "
-               "switched off, or the process has made no CUDA memory call yet"};
+               "process " + number +
+                   " is not recorded: libfragscope.so is not preloaded, is "
+                   "switched off, or the process has made no CUDA memory call yet"};
 }
 
 }  // namespace fragscope::tools

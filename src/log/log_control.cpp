@@ -55,10 +55,9 @@ Result<LogControl> LogControl::open(const std::string& path) {
     return Error{ErrorCode::kForeign, path + ": not a fragscope log", 0};
   }
   if (header.version > kVersion) {
-    return Error{ErrorCode::kNewerVersion, path + ": log version " +
-                                               std::to_string(header.version) +
-                                               ", this build knows up to " +
-                                               std::to_string(kVersion)};
+    return Error{ErrorCode::kNewerVersion,
+                 path + ": log version " + std::to_string(header.version) +
+                     ", this build knows up to " + std::to_string(kVersion)};
   }
   if (header.version < 2 || header.header_bytes != kHeaderBytes) {
     return Error{ErrorCode::kUnsupported,

@@ -1,9 +1,10 @@
-// What can be asked of a recorded process through its log: to pause, to go on, to log a mark; and of
-// its collector: to write all to disk. Nothing in the process is interrupted and no port is opened;
-// whoever may write the file may ask.
+// What can be asked of a recorded process through its log: to pause, to go on, to log a mark; and
+// of its collector: to write all to disk. Nothing in the process is interrupted and no port is
+// opened; whoever may write the file may ask.
 //
-// Ownership: owns descriptor and mapping. Threads: one at a time; other processes may ask meanwhile.
-// Errors: those of SharedRegion::open; kForeign, kNewerVersion, kUnsupported (a log of version 1).
+// Ownership: owns descriptor and mapping. Threads: one at a time; other processes may ask
+// meanwhile. Errors: those of SharedRegion::open; kForeign, kNewerVersion, kUnsupported (a log of
+// version 1).
 #pragma once
 
 #include <cstdint>
