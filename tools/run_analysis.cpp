@@ -51,6 +51,10 @@ report::RunData run_data(const OpenRun& run) {
   data.start_time = info.start_time;
   data.host = info.host;
   if (!info.gpu.empty()) data.gpu = info.gpu;
+  constexpr std::string_view kPrefix = "simulation.";
+  for (const auto& [key, text] : info.notes) {
+    if (key.starts_with(kPrefix)) data.simulation[key.substr(kPrefix.size())] = text;
+  }
   data.sealed = info.sealed;
   data.exit = exit_data(info.exit);
   if (run.processes.empty()) data.nothing_recorded = why_nothing_recorded(info.notes, info.command);

@@ -25,6 +25,7 @@ Json run_json(const RunData& run) {
           {"start_time", known(run.start_time)},
           {"host", known(run.host)},
           {"gpu", known(run.gpu)},
+          {"simulation", run.gpu ? Json(run.simulation) : Json(nullptr)},
           {"sealed", known(run.sealed)},
           {"exit", run.exit ? exit_json(*run.exit) : Json(nullptr)},
           {"nothing_recorded", known(run.nothing_recorded)}};

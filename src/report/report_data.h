@@ -30,6 +30,9 @@ struct RunData {
   std::optional<std::string> start_time;  // UTC, RFC 3339
   std::optional<std::string> host;
   std::optional<std::string> gpu;  // simulated card; absent: the machine's own or unknown
+  // Of a simulated run: what it relied on that is not exact, as run.json has it ("answered_values",
+  // "assumed_sizes", "unsupported_calls"); a key that is missing did not happen.
+  std::map<std::string, std::string> simulation;
   std::optional<bool> sealed;
   std::optional<ExitData> exit;
   std::optional<std::string> nothing_recorded;  // why there is no process; absent: there are some

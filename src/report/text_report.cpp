@@ -79,6 +79,17 @@ class TextWriter {
     }
     if (run.start_time) line("  started  {}", clean(*run.start_time));
     if (run.exit) line("  ended    {}", exit_text(*run.exit));
+    if (run.gpu) simulation(run);
+  }
+
+  void simulation(const RunData& run) {
+    line("  device   {}, simulated: requests and the allocator's answers are exact, timing is not",
+         clean(*run.gpu));
+    for (const auto& [key, text] : run.simulation) {
+      std::string title = key;
+      std::replace(title.begin(), title.end(), '_', ' ');
+      line("           {}: {}", clean(title), clean(text));
+    }
   }
 
   void process(const ProcessData& data) {

@@ -117,5 +117,5 @@ def check_golden(name, figures):
         golden["peaks"] = dict(sorted(golden["peaks"].items()))
         GOLDEN.write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")
         return
-    if golden["versions"] == versions():
+    if golden["versions"] == versions() and name in golden["peaks"]:
         assert golden["peaks"][name] == mine

@@ -59,11 +59,27 @@ uint64_t split_sum_bytes(const ConvolutionProblem& problem, const DnnDevice& dev
   return splits < 2 ? 0 : round_up(splits * problem.filter.elements() * 4, kAlignment);
 }
 
+// A filter of one pixel. With any stride the convolution is a product of matrices, in either
+// layout.
+bool is_pointwise(const DnnTensor& filter) {
+  for (size_t i = 2; i < filter.sizes.size(); ++i) {
+    if (filter.sizes[i] != 1) return false;
+  }
+  return true;
+}
+
+// Operands that are read are transformed; results are written as they shall lie.
 uint64_t tensor_core_bytes(const ConvolutionProblem& problem, const DnnDevice& device) {
-  uint64_t bytes = transformed_bytes(problem.input) + transformed_bytes(problem.filter) +
-                   transformed_bytes(problem.output);
-  if (problem.kind == ConvolutionKind::kBackwardFilter) bytes += split_sum_bytes(problem, device);
-  return bytes;
+  const bool transforms = !is_pointwise(problem.filter);
+  const auto copy = [&](const DnnTensor& read) { return transforms ? transformed_bytes(read) : 0; };
+  switch (problem.kind) {
+    case ConvolutionKind::kForward:
+      return copy(problem.input) + copy(problem.filter);
+    case ConvolutionKind::kBackwardData:
+      return copy(problem.output) + copy(problem.filter);
+    default:
+      return copy(problem.input) + copy(problem.output) + split_sum_bytes(problem, device);
+  }
 }
 
 }  // namespace

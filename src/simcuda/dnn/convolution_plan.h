@@ -4,9 +4,11 @@
 // the kernels do, never from a model's name:
 //
 //   tensor_core    implicit GEMM on tensor cores (fp16, bf16 from capability 7.0 and 8.0, TF32 from
-//                  8.0). The kernels read and write NHWC with channels in groups of 16 bytes. An
-//                  operand in another layout is transformed: its NHWC copy, channels rounded up,
-//                  lies in the workspace. Operands that are NHWC and aligned cost nothing.
+//                  8.0). The kernels read NHWC with channels in groups of 16 bytes. What they read
+//                  in another layout is transformed: its NHWC copy, channels rounded up, lies in
+//                  the workspace. Operands that are NHWC and aligned cost nothing, nor do those of
+//                  1x1 filters, a product of matrices in either layout; results are written where
+//                  and as they shall lie.
 //                  The gradient of the filter is split along its long sum (N*P*Q) over so many
 //                  thread blocks as fill the device; each part keeps its own fp32 filter.
 //   precomputed    implicit GEMM without tensor cores, with a table of input offsets: four bytes

@@ -36,9 +36,14 @@ TEST_CASE("operands that are not NHWC are copied into the workspace") {
   const auto plans = convolution_plans(problem, kAmpere);
   REQUIRE(plans.size() == 3);
   REQUIRE(plans[0].tensor_cores);
-  REQUIRE(plans[0].workspace_bytes ==
-          problem.input.bytes() + problem.filter.bytes() + problem.output.bytes());
+  REQUIRE(plans[0].workspace_bytes == problem.input.bytes() + problem.filter.bytes());
   REQUIRE(plans.back().workspace_bytes == 0);
+}
+
+TEST_CASE("1x1 filters are products of matrices: nothing is copied") {
+  ConvolutionProblem problem = three_by_three(ConvolutionKind::kForward, DnnType::kFloat, false);
+  problem.filter = packed(DnnType::kFloat, {32, 16, 1, 1});
+  CHECK(convolution_plans(problem, kAmpere)[0].workspace_bytes == 0);
 }
 
 TEST_CASE("NHWC operands with aligned channels need no workspace") {
