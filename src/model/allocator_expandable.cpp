@@ -2,9 +2,15 @@
 #include <algorithm>
 
 #include "model/caching_allocator.h"
+#include "model/device_memory.h"
 #include "model/rounding.h"
 
 namespace fragscope::model {
+namespace {
+
+constexpr std::string_view kInvalidArgument = "CUDA driver error: invalid argument";
+
+}  // namespace
 
 bool CachingAllocator::is_available(BlockIndex index) const {
   if (index == kNone) return false;
@@ -47,9 +53,16 @@ BlockIndex CachingAllocator::new_range(const Request& request) {
   const bool small = pools_[pool].kind == PoolKind::kSmall;
   range.page = expandable_page(config_, small);
   range.bytes = expandable_range_bytes(config_, small, provider_.memory_info().total);
+  if (range.bytes % kDevicePage != 0) {  // large_segment_size_mb: an odd number
+    last_error_ = kInvalidArgument;
+    return kNone;
+  }
   if (profile_.range_holds_request && range.bytes < request.rounded) return kNone;
   const std::optional<uint64_t> address = provider_.reserve(range.bytes);
-  if (!address) return kNone;
+  if (!address) {
+    last_error_ = "CUDA driver error: out of memory";
+    return kNone;
+  }
   range.address = *address;
   range.alive = true;
   auto slot = std::find_if(ranges_.begin(), ranges_.end(), [](const Range& r) { return !r.alive; });
@@ -104,7 +117,8 @@ bool CachingAllocator::map_block(BlockIndex index, uint64_t size) {
   const uint64_t page = ranges_[blocks_[index].range].page;
   const uint64_t bytes = round_up(size, page);
   const uint64_t address = blocks_[index].address;
-  if (!provider_.map(address, bytes)) return false;
+  if (page % kDevicePage != 0) last_error_ = kInvalidArgument;
+  if (page % kDevicePage != 0 || !provider_.map(address, bytes)) return false;
   erase_unmapped(index);
   blocks_[index].mapped = true;
   if (bytes < blocks_[index].size) {

@@ -155,13 +155,17 @@ CachingAllocator::Attempt CachingAllocator::new_segment(const Request& request, 
   if (retry) ++stats_.num_alloc_retries;
   const uint64_t needed = reserved() + request.segment;
   if (allowed_ && needed > *allowed_) return Attempt::kFailed;
-  if (profile_.has_throw_on_oom && config_.throw_on_cudamalloc_oom &&
-      needed > provider_.memory_info().total) {
-    return Attempt::kRejected;
+  if (profile_.has_throw_on_oom && config_.throw_on_cudamalloc_oom) {
+    // The share is the option's, also when set_memory_fraction() has set another.
+    const double share = config_.per_process_memory_fraction.value_or(1.0);
+    const auto total = static_cast<double>(provider_.memory_info().total);
+    if (needed > static_cast<uint64_t>(share * total)) return Attempt::kRejected;
   }
   const bool is_private = pools_[arenas_[request.arena].pool].owner != kNone;
   if (request.expandable && (!is_private || profile_.expandable_in_private_pools)) {
+    last_error_ = {};
     found = take_expandable(request);
+    if (!last_error_.empty()) return Attempt::kError;
     if (found != kNone && is_private) {
       ++private_pools_[pools_[arenas_[request.arena].pool].owner].segments;
     }

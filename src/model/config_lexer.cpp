@@ -1,18 +1,16 @@
 // The settings grammar of 2.0 … 2.9: strict separators, TORCH_CHECK errors.
-#include <algorithm>
 #include <bit>
 
 #include "model/config_grammar.h"
+#include "model/config_reader.h"
 
 namespace fragscope::model {
 namespace {
 
-class Lexer {
+class Lexer : ConfigReader {
  public:
   Lexer(std::string_view text, const VersionProfile& profile, AllocatorConfig& config)
-      : tokens_(cut_settings(text, /*drop_all_blanks=*/false)),
-        profile_(profile),
-        config_(config) {}
+      : ConfigReader(cut_settings(text, /*drop_all_blanks=*/false), profile, config) {}
 
   ConfigFailure run() {
     for (; at_ < tokens_.size(); ++at_) {
@@ -21,11 +19,7 @@ class Lexer {
         if (ConfigFailure failure = expect(',')) return failure;
       }
     }
-    if (async_ && native_) {
-      config_.warnings.emplace_back(
-          "backend:cudaMallocAsync ignores max_split_size_mb,roundup_power2_divisions, and "
-          "garbage_collect_threshold.");
-    }
+    warn_of_ignored_options();
     return std::nullopt;
   }
 
@@ -40,11 +34,17 @@ class Lexer {
     if (key == "backend") return backend();
     if (bool* flag = native_flag(key)) {
       native_ = true;
-      return flag_value(key, *flag);
+      return flag_value(cuda_name(key), *flag);
     }
-    if (bool* flag = pinned_flag(key)) return pinned_value(key, *flag);
+    if (bool* flag = pinned_flag(key)) return pinned_value(cuda_name(key), *flag);
     if (key == "pinned_num_register_threads" && profile_.has_register_options) return threads();
     return "Unrecognized CachingAllocator option: " + key;
+  }
+
+  // Error texts name the option of CUDA builds.
+  static std::string cuda_name(const std::string& key) {
+    if (key == "release_lock_on_hipmalloc") return "release_lock_on_cudamalloc";
+    return key == "pinned_use_hip_host_register" ? "pinned_use_cuda_host_register" : key;
   }
 
   bool* native_flag(const std::string& key) {
@@ -92,7 +92,7 @@ class Lexer {
     if (!number) return number.error().text;
     const auto megabytes = static_cast<uint64_t>(static_cast<int64_t>(number.value()));
     if (megabytes <= 20) return "CachingAllocator option " + key + " too small, must be > 20";
-    bytes = std::min(megabytes, UINT64_MAX / kMiB) * kMiB;
+    bytes = bytes_of(megabytes);
     return std::nullopt;
   }
 
@@ -140,13 +140,15 @@ class Lexer {
   }
 
   ConfigFailure roundup_list() {
-    bool first = true;
-    size_t last = 0;
+    Divisions state;
     while (++at_ < tokens_.size() && tokens_[at_] != "]") {
       const std::string key = tokens_[at_];
       uint64_t divisions = 0;
       if (ConfigFailure failure = list_value(divisions)) return failure;
-      if (ConfigFailure failure = list_entry(key, divisions, first, last)) return failure;
+      if (ConfigFailure failure =
+              add_divisions(key, read_unsigned_long(key), divisions, state.last, state)) {
+        return failure;
+      }
       if (at_ + 1 >= tokens_.size()) {
         // 2.7 and older read past the end here.
         if (profile_.minor >= 8) return std::nullopt;
@@ -170,33 +172,9 @@ class Lexer {
     return divisions_text() + (profile_.roundup_zero_in_list ? "or 0 to disable roundup " : "");
   }
 
-  ConfigFailure list_entry(const std::string& key, uint64_t divisions, bool& first, size_t& last) {
-    auto& table = config_.roundup_power2_divisions;
-    if (key == ">") {
-      std::fill(table.begin() + static_cast<std::ptrdiff_t>(last), table.end(), divisions);
-      return std::nullopt;
-    }
-    const Result<uint64_t> megabytes = read_unsigned_long(key);
-    if (!megabytes) return megabytes.error().text;
-    if (!std::has_single_bit(megabytes.value())) {
-      return "For roundups, the intervals have to be power of 2 ";
-    }
-    last = roundup_entry(megabytes.value());
-    if (first) std::fill_n(table.begin(), last, divisions);
-    first = false;
-    table[last] = divisions;
-    return std::nullopt;
-  }
-
   ConfigFailure backend() {
     if (ConfigFailure failure = to_value("Error parsing backend value")) return failure;
-    const std::string& name = tokens_[at_];
-    if (name != "native" && name != "cudaMallocAsync") {
-      return "Unknown allocator backend, options are native and cudaMallocAsync";
-    }
-    async_ = name != "native";
-    config_.backend = name;
-    return std::nullopt;
+    return choose_backend(tokens_[at_]);
   }
 
   ConfigFailure flag_value(const std::string& key, bool& flag) {
@@ -228,13 +206,6 @@ class Lexer {
     config_.pinned_num_register_threads = count;
     return std::nullopt;
   }
-
-  std::vector<std::string> tokens_;
-  const VersionProfile& profile_;
-  AllocatorConfig& config_;
-  size_t at_ = 0;
-  bool async_ = false;
-  bool native_ = false;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "model/config_grammar.h"
+#include "model/config_reader.h"
 
 namespace fragscope::model {
 namespace {
@@ -13,10 +14,10 @@ constexpr std::string_view kOutOfBounds = "Index out of bounds in ConfigTokenize
 constexpr std::string_view kOpenList =
     "Expected closing bracket ']' in ConfigTokenizer but reached end of config";
 
-class Tokenizer {
+class Tokenizer : ConfigReader {
  public:
   Tokenizer(std::string_view text, const VersionProfile& profile, AllocatorConfig& config)
-      : tokens_(cut_settings(text, /*drop_all_blanks=*/true)), profile_(profile), config_(config) {}
+      : ConfigReader(cut_settings(text, /*drop_all_blanks=*/true), profile, config) {}
 
   // One parser's pass over the string.
   ConfigFailure pass(bool generic) {
@@ -38,15 +39,16 @@ class Tokenizer {
   }
 
   // large_segment_size_mb first, wherever it stands: other options' limits depend on it.
-  ConfigFailure large_segment_first() {
+  ConfigFailure large_segments_first() {
     if (!profile_.has_large_segment_size) return std::nullopt;
     for (at_ = 0; at_ < tokens_.size(); ++at_) {
-      if (tokens_[at_] == "large_segment_size_mb") return large_segment();
+      if (tokens_[at_] != "large_segment_size_mb") continue;
+      if (ConfigFailure failure = large_segment()) return failure;
     }
     return std::nullopt;
   }
 
-  bool async_with_native() const { return async_ && native_; }
+  void finish() { warn_of_ignored_options(); }
 
  private:
   // False: not one of this parser's options.
@@ -57,11 +59,15 @@ class Tokenizer {
       failure = size_value(key, config_.max_non_split_rounding);
       config_.max_non_split_rounding_named = !failure;
     } else if (key == "large_segment_size_mb" && profile_.has_large_segment_size) {
-      failure = large_segment();
+      failure = skip_value();  // large_segments_first() has read it
     } else if (key == "garbage_collection_threshold") {
       failure = garbage_collection();
     } else if (key == "roundup_power2_divisions") {
       failure = roundup();
+    } else if (key == "pinned_max_round_threshold_mb" && profile_.has_pinned_limits) {
+      failure = pinned_limit(config_.pinned_max_round_threshold);
+    } else if (key == "pinned_max_cached_size_mb" && profile_.has_pinned_limits) {
+      failure = pinned_limit(config_.pinned_max_cached_size);
     } else if (bool* flag = generic_flag(key)) {
       failure = flag_value(*flag);
     } else {
@@ -87,10 +93,6 @@ class Tokenizer {
       failure = fraction();
     } else if (key == "pinned_reserve_segment_size_mb") {
       failure = reserve_segment();
-    } else if (key == "pinned_max_round_threshold_mb" && profile_.has_pinned_limits) {
-      failure = pinned_limit(config_.pinned_max_round_threshold);
-    } else if (key == "pinned_max_cached_size_mb" && profile_.has_pinned_limits) {
-      failure = pinned_limit(config_.pinned_max_cached_size);
     } else if (key == "expandable_segments_reserve" && profile_.has_expandable_reserve) {
       failure = expandable_reserve();
     } else if (key == kReserveByClass && profile_.has_expandable_reserve) {
@@ -167,7 +169,7 @@ class Tokenizer {
     if (megabytes < least) {
       return "CachingAllocator option " + key + " too small, must be >= " + std::to_string(least);
     }
-    bytes = std::min(megabytes, UINT64_MAX / kMiB) * kMiB;
+    bytes = bytes_of(megabytes);
     return std::nullopt;
   }
 
@@ -180,7 +182,7 @@ class Tokenizer {
     if (megabytes <= 10) {
       return "CachingAllocator option large_segment_size_mb must be > 10 MB";
     }
-    config_.large_segment_size = std::min(megabytes, UINT64_MAX / kMiB) * kMiB;
+    config_.large_segment_size = bytes_of(megabytes);
     return std::nullopt;
   }
 
@@ -214,8 +216,7 @@ class Tokenizer {
   }
 
   ConfigFailure roundup_list() {
-    bool first = true;
-    size_t last = 0;
+    Divisions state;
     while (++at_ < tokens_.size() && tokens_[at_] != "]") {
       const size_t key = at_;
       uint64_t divisions = 0;
@@ -223,30 +224,16 @@ class Tokenizer {
       if (divisions != 0 && !std::has_single_bit(divisions)) {
         return "For roundups, the divisions has to be power of 2 or 0 to disable roundup ";
       }
-      if (ConfigFailure failure = list_entry(tokens_[key], divisions, first, last)) return failure;
+      const std::string& name = tokens_[key];
+      if (ConfigFailure failure =
+              add_divisions(name, read_unsigned(name), divisions, state.last + 1, state)) {
+        return failure;
+      }
       if (at_ + 1 >= tokens_.size()) return std::string(kOutOfBounds);
       if (tokens_[at_ + 1] != "]") ++at_;
     }
     if (at_ < tokens_.size()) return std::nullopt;
     return std::string(kOpenList);
-  }
-
-  ConfigFailure list_entry(const std::string& key, uint64_t divisions, bool& first, size_t& last) {
-    auto& table = config_.roundup_power2_divisions;
-    if (key == ">") {
-      std::fill(table.begin() + static_cast<std::ptrdiff_t>(last + 1), table.end(), divisions);
-      return std::nullopt;
-    }
-    const Result<uint64_t> megabytes = read_unsigned(key);
-    if (!megabytes) return megabytes.error().text;
-    if (!std::has_single_bit(megabytes.value())) {
-      return "For roundups, the intervals have to be power of 2 ";
-    }
-    last = roundup_entry(megabytes.value());
-    if (first) std::fill_n(table.begin(), last, divisions);
-    first = false;
-    table[last] = divisions;
-    return std::nullopt;
   }
 
   ConfigFailure flag_value(bool& flag) {
@@ -262,13 +249,7 @@ class Tokenizer {
 
   ConfigFailure backend() {
     if (ConfigFailure failure = to_value()) return failure;
-    const std::string& name = tokens_[at_];
-    if (name != "native" && name != "cudaMallocAsync") {
-      return "Unknown allocator backend, options are native and cudaMallocAsync";
-    }
-    async_ = name != "native";
-    config_.backend = name;
-    return std::nullopt;
+    return choose_backend(tokens_[at_]);
   }
 
   ConfigFailure threads() {
@@ -316,11 +297,13 @@ class Tokenizer {
     if (ConfigFailure failure = to_value()) return failure;
     const std::string& text = tokens_[at_];
     const Result<double> value = read_double(text);
-    config_.reserve_bytes.reset();
-    config_.reserve_fraction.reset();
     if (!value || !(value.value() > 0)) {
       config_.warnings.emplace_back("Ignoring invalid expandable-segment reserve value");
-    } else if (text.back() == 'G') {
+      return std::nullopt;  // what was set before stays
+    }
+    config_.reserve_bytes.reset();
+    config_.reserve_fraction.reset();
+    if (text.back() == 'G') {
       config_.reserve_bytes = static_cast<uint64_t>(value.value() * static_cast<double>(kGiB));
     } else {
       config_.reserve_fraction = value.value();
@@ -338,13 +321,6 @@ class Tokenizer {
     }
     return std::nullopt;
   }
-
-  std::vector<std::string> tokens_;
-  const VersionProfile& profile_;
-  AllocatorConfig& config_;
-  size_t at_ = 0;
-  bool async_ = false;
-  bool native_ = false;
 };
 
 }  // namespace
@@ -353,18 +329,14 @@ ConfigFailure parse_with_tokenizer(std::string_view text, const VersionProfile& 
                                    ConfigOrigin origin, AllocatorConfig& config) {
   if (profile.has_expandable_reserve) config.max_non_split_rounding_named = false;
   Tokenizer tokenizer(text, profile, config);
-  if (ConfigFailure failure = tokenizer.large_segment_first()) return failure;
+  if (ConfigFailure failure = tokenizer.large_segments_first()) return failure;
   if (!config.max_non_split_rounding_named) {
     config.max_non_split_rounding = config.large_segment_size;
   }
   const bool generic_first = origin == ConfigOrigin::kRunTime;
   if (ConfigFailure failure = tokenizer.pass(generic_first)) return failure;
   if (ConfigFailure failure = tokenizer.pass(!generic_first)) return failure;
-  if (tokenizer.async_with_native()) {
-    config.warnings.emplace_back(
-        "backend:cudaMallocAsync ignores max_split_size_mb,roundup_power2_divisions, and "
-        "garbage_collect_threshold.");
-  }
+  tokenizer.finish();
   return std::nullopt;
 }
 

@@ -66,6 +66,7 @@ FAMILIES = [
     Family("per_process_memory_fraction", 10, "per_process_memory_fraction:0.5,garbage_collection_threshold:0.5"),
     Family("roundup list, expandable", 1, "roundup_power2_divisions:[256:1,512:2,1024:4,>:8],expandable_segments:True"),
     Family("no record_stream", 1, "max_split_size_mb:128", ["--no-events", "--commands", "1000"]),
+    Family("settings strings at run time", 1, "", ["--strings"]),
     Family("pinned", 1, "", ["--host"]),
     Family("pinned, three devices", 1, "", ["--host", "--devices", "3"]),
     Family("pinned, cudaHostRegister", 5, "pinned_use_cuda_host_register:True,pinned_num_register_threads:4",

@@ -20,6 +20,7 @@
 #include "tests/support/golden_commands.h"
 #include "tests/support/random_commands.h"
 #include "tests/support/random_host_commands.h"
+#include "tests/support/random_settings.h"
 
 using namespace fragscope;
 using namespace fragscope::model;
@@ -155,8 +156,9 @@ struct FuzzOptions {
   bool scopes = false;
   bool fractions = false;
   bool events = true;
-  bool host = false;   // pinned host memory
-  bool small = false;  // … in small pieces
+  bool strings = false;  // settings strings at run time
+  bool host = false;     // pinned host memory
+  bool small = false;    // … in small pieces
   unsigned devices = 1;
   std::vector<std::string> pools;
   uint64_t memory = 0;
@@ -178,6 +180,10 @@ test::ListShape shape_of(const FuzzOptions& options) {
 }
 
 std::vector<std::string> make_list(const FuzzOptions& options, uint64_t seed) {
+  if (options.strings) {
+    const bool closed = profile().grammar == ConfigGrammar::kLexer;
+    return test::SettingsMaker(seed, closed).list(options.commands);
+  }
   if (!options.host) return test::ListMaker(seed, shape_of(options)).make();
   test::HostShape shape;
   shape.commands = options.commands;
@@ -192,7 +198,7 @@ std::vector<std::string> make_list(const FuzzOptions& options, uint64_t seed) {
 
 // One list as text, for tests/golden/oracle.
 int print_list(const FuzzOptions& options) {
-  if (options.host) {
+  if (options.host || options.strings) {
     std::cout << test::join_lines(make_list(options, options.seed));
     return 0;
   }
@@ -253,6 +259,8 @@ int main(int argc, char** argv) {
       options.pools.push_back(argv[++i]);
     } else if (word == "--scopes") {
       options.scopes = true;
+    } else if (word == "--strings") {
+      options.strings = true;
     } else if (word == "--host") {
       options.host = true;
     } else if (word == "--small") {

@@ -15,7 +15,8 @@ namespace fragscope::test {
 
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed * 0x9e37'79b9'7f4a'7c15ull + 1) {}
+  // The state is mixed, or neighbouring seeds would give the same numbers, shifted.
+  explicit Random(uint64_t seed) : state_(seed) { state_ = next() ^ 0x5851'f42d'4c95'7f2dull; }
   uint64_t next() {  // splitmix64
     uint64_t z = (state_ += 0x9e37'79b9'7f4a'7c15ull);
     z = (z ^ (z >> 30)) * 0xbf58'476d'1ce4'e5b9ull;
