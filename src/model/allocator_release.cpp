@@ -136,6 +136,10 @@ void CachingAllocator::release_private(uint32_t index) {
   // PyTorch counts requests that mapped memory, and pieces that were unmapped, which need not be
   // as many: the pool can be dropped while blocks of it live.
   library_undefined_ |= has_blocks(pool.small) || has_blocks(pool.large);
+  // Ranges in which nothing is mapped are forgotten; their address space is never given back.
+  for (const uint32_t part : {pool.small, pool.large}) {
+    for (const uint32_t arena : pools_[part].arenas) arenas_[arena].unmapped.clear();
+  }
   pool.alive = false;
   std::erase(freeable_, index);
 }

@@ -38,6 +38,15 @@ class Tokenizer : ConfigReader {
     return std::nullopt;
   }
 
+  // The library looks for the backend before anything else; names are not looked at here.
+  ConfigFailure find_backend() {
+    for (at_ = 0; at_ < tokens_.size(); ++at_) {
+      if (ConfigFailure failure = skip_value()) return failure;
+      if (at_ + 1 < tokens_.size()) ++at_;
+    }
+    return std::nullopt;
+  }
+
   // large_segment_size_mb first, wherever it stands: other options' limits depend on it.
   ConfigFailure large_segments_first() {
     if (!profile_.has_large_segment_size) return std::nullopt;
@@ -329,13 +338,24 @@ ConfigFailure parse_with_tokenizer(std::string_view text, const VersionProfile& 
                                    ConfigOrigin origin, AllocatorConfig& config) {
   if (profile.has_expandable_reserve) config.max_non_split_rounding_named = false;
   Tokenizer tokenizer(text, profile, config);
-  if (ConfigFailure failure = tokenizer.large_segments_first()) return failure;
-  if (!config.max_non_split_rounding_named) {
-    config.max_non_split_rounding = config.large_segment_size;
+  if (origin == ConfigOrigin::kEnvironment) {
+    if (ConfigFailure failure = tokenizer.find_backend()) return failure;
   }
+  const auto generic = [&]() -> ConfigFailure {
+    if (ConfigFailure failure = tokenizer.large_segments_first()) return failure;
+    if (!config.max_non_split_rounding_named) {
+      config.max_non_split_rounding = config.large_segment_size;
+    }
+    return tokenizer.pass(/*generic=*/true);
+  };
   const bool generic_first = origin == ConfigOrigin::kRunTime;
-  if (ConfigFailure failure = tokenizer.pass(generic_first)) return failure;
-  if (ConfigFailure failure = tokenizer.pass(!generic_first)) return failure;
+  if (generic_first) {
+    if (ConfigFailure failure = generic()) return failure;
+  }
+  if (ConfigFailure failure = tokenizer.pass(/*generic=*/false)) return failure;
+  if (!generic_first) {
+    if (ConfigFailure failure = generic()) return failure;
+  }
   tokenizer.finish();
   return std::nullopt;
 }

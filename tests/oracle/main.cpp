@@ -93,6 +93,28 @@ int run_file(const std::string& path, uint64_t memory, Answer answer) {
   return 0;
 }
 
+// What the model makes of settings, one string a line on stdin: the error, or the fingerprint of
+// its answers to the list.
+int expect(const std::string& path) {
+  std::string text;
+  if (!read_file(path, text)) return 3;
+  const auto list = parse_commands(text, path);
+  if (!list) return 3;
+  for (std::string settings; std::getline(std::cin, settings);) {
+    const auto config = parse_config(settings, profile());
+    if (!config) {
+      std::cout << "error " << config.error().text.substr(0, config.error().text.find('\n'))
+                << "\n";
+      continue;
+    }
+    const auto model =
+        make_model_target(list.value(), config.value(), profile(), kDefaultDeviceMemory);
+    const ListResult result = run_commands(list.value(), *model);
+    std::cout << "ok " << test::line_digests(test::normal_lines(result, profile())) << "\n";
+  }
+  return 0;
+}
+
 // Without the commands from which on PyTorch itself reads freed memory.
 void cut_undefined(CommandList& list, const ListResult& by_model) {
   if (!by_model.undefined_from_line) return;
@@ -282,6 +304,7 @@ int main(int argc, char** argv) {
     return run_file(file, options.memory, Answer::kAnnotated);
   }
   if (mode == "digest" && !file.empty()) return run_file(file, options.memory, Answer::kDigest);
+  if (mode == "expect" && !file.empty()) return expect(file);
   if (mode == "list") return print_list(options);
   if (mode == "fuzz") return fuzz(options);
   std::cerr << "usage: oracle run|annotate FILE [--memory BYTES] | oracle fuzz [--seed N] [--lists "

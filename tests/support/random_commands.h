@@ -196,10 +196,12 @@ inline std::string join_lines(const std::vector<std::string>& lines) {
   return text;
 }
 
-// Without the lines that name an allocation or an open scope which is no longer there.
+// Without the lines that name an allocation, an open scope or a pool's user that is no longer
+// there.
 inline std::vector<std::string> repair_lines(const std::vector<std::string>& lines) {
   std::set<std::string> live;
   std::set<std::string> open;
+  std::map<std::string, int> users;
   std::vector<std::string> kept;
   for (const std::string& line : lines) {
     std::istringstream words(line);
@@ -211,9 +213,14 @@ inline std::vector<std::string> repair_lines(const std::vector<std::string>& lin
     const bool uses = frees || op == "record_stream" || op == "host_record";
     if (uses && live.count(id) == 0) continue;
     if (frees) live.erase(id);
-    const bool host = op.starts_with("host_");
-    if (op.ends_with("begin_pool")) open.insert(host ? "host " + id : id);
-    if (op.ends_with("end_pool") && open.erase(host ? "host " + id : id) == 0) continue;
+    const std::string pool = (op.starts_with("host_") ? "host " : "") + id;
+    if (op.ends_with("begin_pool")) open.insert(pool);
+    if (op.ends_with("begin_pool") || op == "create_pool") ++users[pool];
+    if (op.ends_with("end_pool") && open.erase(pool) == 0) continue;
+    if (op.ends_with("release_pool")) {
+      if (users[pool] <= static_cast<int>(open.count(pool))) continue;
+      --users[pool];
+    }
     kept.push_back(line);
   }
   return kept;
