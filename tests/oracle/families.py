@@ -60,7 +60,8 @@ FAMILIES = [
     Family("expandable_segments_reserve, bytes", 15, "expandable_segments:True,expandable_segments_reserve:0.3G",
            ["--fractions"]),
     Family("large_segment 11", 11, "large_segment_size_mb:11"),
-    Family("expandable, three devices", 1, "expandable_segments:True", ["--devices", "3"]),
+    # Without events: see SPEC_NOTES.md on streams that are synchronised under another device.
+    Family("expandable, three devices", 1, "expandable_segments:True", ["--devices", "3", "--no-events"]),
     Family("many switches at run time", 1, "", SWITCHES + ["--fractions", "--scopes"]),
     Family("release_lock_on_cudamalloc", 2, "release_lock_on_cudamalloc:True"),
     Family("per_process_memory_fraction", 10, "per_process_memory_fraction:0.5,garbage_collection_threshold:0.5"),
