@@ -31,7 +31,7 @@ uint32_t CachingAllocator::find_arena(uint32_t pool, uint64_t stream) {
 }
 
 bool CachingAllocator::scope_blocks() const {
-  return profile_.scope == ScopeRule::kAnyScopeBlocks && !scopes_.empty();
+  return profile_.scope == ScopeRule::kAnyScopeBlocks ? !scopes_.empty() : capturing_;
 }
 
 uint32_t CachingAllocator::pool_for(uint64_t rounded, uint64_t stream) const {

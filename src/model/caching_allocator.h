@@ -14,6 +14,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "model/allocator_config.h"
@@ -127,6 +128,10 @@ class CachingAllocator {
     bool no_split = false;    // 2.10 on
   };
   void create_pool(PoolId id, PoolTraits traits);
+  // A graph capture of the current stream. From 2.13 on only a capture, not a mere scope, holds
+  // events and the flush back. False: one is under way, or none.
+  bool begin_capture() { return !std::exchange(capturing_, true); }
+  bool end_capture() { return std::exchange(capturing_, false); }
   bool scope_open() const { return !scopes_.empty(); }
 
   // --- answers --------------------------------------------------------------------------------
@@ -337,6 +342,7 @@ class CachingAllocator {
   OomFacts last_oom_;
   std::string_view last_error_;
   bool library_undefined_ = false;
+  bool capturing_ = false;
 };
 
 }  // namespace fragscope::model

@@ -11,7 +11,7 @@
 namespace fragscope::model {
 namespace {
 
-constexpr std::array<std::pair<CommandKind, std::string_view>, 24> kWords = {{
+constexpr std::array<std::pair<CommandKind, std::string_view>, 26> kWords = {{
     {CommandKind::kAlloc, "alloc"},
     {CommandKind::kFree, "free"},
     {CommandKind::kRecordStream, "record_stream"},
@@ -24,6 +24,8 @@ constexpr std::array<std::pair<CommandKind, std::string_view>, 24> kWords = {{
     {CommandKind::kEndPool, "end_pool"},
     {CommandKind::kCreatePool, "create_pool"},
     {CommandKind::kReleasePool, "release_pool"},
+    {CommandKind::kBeginCapture, "begin_capture"},
+    {CommandKind::kEndCapture, "end_capture"},
     {CommandKind::kResetPeakStats, "reset_peak_stats"},
     {CommandKind::kResetAccumulatedStats, "reset_accumulated_stats"},
     {CommandKind::kHostAlloc, "host_alloc"},
@@ -145,6 +147,8 @@ class Parser {
       case CommandKind::kHostReleasePool:
         return parse_pool_command(words, command);
       case CommandKind::kEmptyCache:
+      case CommandKind::kBeginCapture:
+      case CommandKind::kEndCapture:
       case CommandKind::kResetPeakStats:
       case CommandKind::kResetAccumulatedStats:
       case CommandKind::kHostEmptyCache:
@@ -340,6 +344,8 @@ std::string format_command(const Command& command, const CommandList& list) {
       if (command.no_split) line += " no_split";
       break;
     case CommandKind::kEmptyCache:
+    case CommandKind::kBeginCapture:
+    case CommandKind::kEndCapture:
     case CommandKind::kResetPeakStats:
     case CommandKind::kResetAccumulatedStats:
     case CommandKind::kHostEmptyCache:

@@ -28,6 +28,8 @@ enum class CommandKind : uint8_t {
   kEndPool,
   kCreatePool,
   kReleasePool,
+  kBeginCapture,
+  kEndCapture,
   kResetPeakStats,
   kResetAccumulatedStats,
   kHostAlloc,

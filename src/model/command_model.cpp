@@ -133,6 +133,12 @@ class Model final : public ModelTarget {
   std::string release_pool(int device, PoolId id) override {
     return on(device).release_pool(id) ? "" : "the pool has no users";
   }
+  std::string begin_capture(int device) override {
+    return on(device).begin_capture() ? "" : "a capture is under way";
+  }
+  std::string end_capture(int device) override {
+    return on(device).end_capture() ? "" : "no capture is under way";
+  }
   void reset_peak_stats(int device) override { on(device).reset_peak_stats(); }
   void reset_accumulated_stats(int device) override { on(device).reset_accumulated_stats(); }
 

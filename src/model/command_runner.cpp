@@ -115,6 +115,10 @@ class Runner {
         return target_.create_pool(c.device, c.pool, c.use_on_oom, c.no_split);
       case CommandKind::kReleasePool:
         return target_.release_pool(c.device, c.pool);
+      case CommandKind::kBeginCapture:
+        return target_.begin_capture(c.device);
+      case CommandKind::kEndCapture:
+        return target_.end_capture(c.device);
       case CommandKind::kResetPeakStats:
         target_.reset_peak_stats(c.device);
         return {};

@@ -65,6 +65,9 @@ class CommandTarget {
   virtual std::string end_pool(int device, PoolId id) = 0;
   virtual std::string create_pool(int device, PoolId id, bool use_on_oom, bool no_split) = 0;
   virtual std::string release_pool(int device, PoolId id) = 0;
+  // A graph capture of the current stream, which stands for every stream of the list.
+  virtual std::string begin_capture(int device) = 0;
+  virtual std::string end_capture(int device) = 0;
   virtual void reset_peak_stats(int device) = 0;
   virtual void reset_accumulated_stats(int device) = 0;
 

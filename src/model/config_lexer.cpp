@@ -36,7 +36,7 @@ class Lexer : ConfigReader {
       native_ = true;
       return flag_value(cuda_name(key), *flag);
     }
-    if (bool* flag = pinned_flag(key)) return pinned_value(cuda_name(key), *flag);
+    if (bool* flag = other_flag(key)) return other_value(cuda_name(key), *flag);
     if (key == "pinned_num_register_threads" && profile_.has_register_options) return threads();
     return "Unrecognized CachingAllocator option: " + key;
   }
@@ -55,19 +55,19 @@ class Lexer : ConfigReader {
         (key == "release_lock_on_cudamalloc" || key == "release_lock_on_hipmalloc")) {
       return &config_.release_lock_on_cudamalloc;
     }
-    if (key == "graph_capture_record_stream_reuse" && profile_.has_capture_reuse) {
-      return &config_.graph_capture_record_stream_reuse;
-    }
     return nullptr;
   }
 
-  bool* pinned_flag(const std::string& key) {
+  bool* other_flag(const std::string& key) {
     if (profile_.has_register_options &&
         (key == "pinned_use_cuda_host_register" || key == "pinned_use_hip_host_register")) {
       return &config_.pinned_use_cuda_host_register;
     }
     if (key == "pinned_use_background_threads" && profile_.has_background_threads) {
       return &config_.pinned_use_background_threads;
+    }
+    if (key == "graph_capture_record_stream_reuse" && profile_.has_capture_reuse) {
+      return &config_.graph_capture_record_stream_reuse;
     }
     return nullptr;
   }
@@ -185,7 +185,7 @@ class Lexer : ConfigReader {
     return std::nullopt;
   }
 
-  ConfigFailure pinned_value(const std::string& key, bool& flag) {
+  ConfigFailure other_value(const std::string& key, bool& flag) {
     if (ConfigFailure failure = to_value("Error, expecting " + key + " value")) return failure;
     if (tokens_[at_] != "True" && tokens_[at_] != "False") {
       return "Expected a single True/False argument for " + key;

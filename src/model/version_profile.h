@@ -104,8 +104,8 @@ struct VersionProfile {
   bool expandable_in_private_pools = true;  // 2.5
   bool expandable_split_by_option = false;  // split at 512 bytes by the option, not the request
                                             // (up to 2.9)
-  bool range_holds_request = true;   // else a range is left behind for a request larger than it
-                                     // (up to 2.14)
+  bool range_holds_request = true;  // else a range is left behind for a request larger than it
+                                    // (up to 2.14)
   bool unmap_count_asserts = true;  // in the middle of a flush, when a private pool unmaps more
                                     // pieces than it has mapped (2.7 on)
   bool expandable_release_asserts = false;  // the oversize release trips over them (up to 2.4)

@@ -49,7 +49,9 @@ def is_covered(version: str, family: str, commands: int) -> bool:
 
 def note(row: Row) -> None:
     """Replaces what is noted of the same release and family."""
-    with open(HERE / ".coverage.lock", "w", encoding="utf-8") as lock:
+    lock_place = wheels.BUILD / "oracle"
+    lock_place.mkdir(parents=True, exist_ok=True)
+    with open(lock_place / "coverage.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         rows = [r for r in read_rows() if (r.version, r.family) != (row.version, row.family)] + [row]
         order = {name: i for i, name in enumerate(wheels.RELEASES)}

@@ -11,6 +11,7 @@
 #define FRAGSCOPE_HAS_PEER_CACHE 1
 #endif
 
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -184,6 +185,13 @@ auto mark_no_split(Allocator* allocator, c10::DeviceIndex device, PoolId id, int
 }
 inline void mark_no_split(...) { throw std::runtime_error("this release has no no_split pools"); }
 
+template <typename Allocator>
+auto mark_capture(Allocator* allocator, c10::DeviceIndex device, bool begins, int)
+    -> decltype(allocator->markCaptureBegin(device)) {
+  begins ? allocator->markCaptureBegin(device) : allocator->markCaptureEnd(device);
+}
+inline void mark_capture(...) {}  // up to 2.12 an open scope is taken for a capture
+
 class LibraryTarget final : public CommandTarget {
  public:
   explicit LibraryTarget(int devices) {
@@ -294,6 +302,18 @@ class LibraryTarget final : public CommandTarget {
       torch::releasePool(static_cast<c10::DeviceIndex>(device), {id.first, id.second});
     });
   }
+  std::string begin_capture(int device) override {
+    if (!capturing_.insert(device).second) return "a capture is under way";
+    set_capturing(device, true);
+    return guarded(
+        [&] { mark_capture(torch::get(), static_cast<c10::DeviceIndex>(device), true, 0); });
+  }
+  std::string end_capture(int device) override {
+    if (capturing_.erase(device) == 0) return "no capture is under way";
+    set_capturing(device, false);
+    return guarded(
+        [&] { mark_capture(torch::get(), static_cast<c10::DeviceIndex>(device), false, 0); });
+  }
   void reset_peak_stats(int device) override {
     torch::resetPeakStats(static_cast<c10::DeviceIndex>(device));
   }
@@ -341,6 +361,7 @@ class LibraryTarget final : public CommandTarget {
   std::vector<Entry> trace_;
   std::vector<int64_t> allocated_;  // bytes, before the request
   std::vector<OpenScope> scopes_;
+  std::set<int> capturing_;  // devices
   bool tracked_ = false;
   std::unique_ptr<model::HostTarget> host_ = make_host_target();
 };

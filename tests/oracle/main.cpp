@@ -176,6 +176,7 @@ struct FuzzOptions {
   uint64_t lists = 100;
   uint64_t commands = 300;
   bool scopes = false;
+  bool captures = false;
   bool fractions = false;
   bool events = true;
   bool strings = false;  // settings strings at run time
@@ -193,6 +194,7 @@ test::ListShape shape_of(const FuzzOptions& options) {
   shape.commands = options.commands;
   shape.scopes = options.scopes;
   shape.scope_streams = profile().scope_by_stream;
+  shape.captures = options.captures;
   shape.fractions = options.fractions;
   shape.events = options.events;
   shape.settings = options.settings;
@@ -213,6 +215,7 @@ std::vector<std::string> make_list(const FuzzOptions& options, uint64_t seed) {
   shape.pools = options.scopes;
   shape.background = profile().has_background_threads;
   shape.stats = profile().host_stats != HostStatsForm::kNone;
+  shape.one_stream = profile().host_background == HostBackground::kAsksPending;
   shape.small = options.small;
   shape.settings = options.settings;
   return test::HostListMaker(seed, shape).make();
@@ -260,7 +263,7 @@ int fuzz(const FuzzOptions& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+static int run_mode(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   FuzzOptions options;
   std::string file;
@@ -287,6 +290,8 @@ int main(int argc, char** argv) {
       options.host = true;
     } else if (word == "--small") {
       options.small = true;
+    } else if (word == "--captures") {
+      options.captures = true;
     } else if (word == "--fractions") {
       options.fractions = true;
     } else if (word == "--no-events") {
@@ -310,4 +315,11 @@ int main(int argc, char** argv) {
   std::cerr << "usage: oracle run|annotate FILE [--memory BYTES] | oracle fuzz [--seed N] [--lists "
                "N] …\n";
   return 2;
+}
+
+// Without the libraries' own ends: the pinned allocator's background thread of 2.6 never stops.
+int main(int argc, char** argv) {
+  const int code = run_mode(argc, argv);
+  std::cout << std::flush;
+  std::_Exit(code);
 }

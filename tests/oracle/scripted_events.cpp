@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace {
@@ -29,9 +30,22 @@ int current_device() {
   return device;
 }
 
+std::set<int>& capturing_devices() {
+  static std::set<int> devices;
+  return devices;
+}
+
 }  // namespace
 
 namespace fragscope::oracle {
+
+void set_capturing(int device, bool capturing) {
+  if (capturing) {
+    capturing_devices().insert(device);
+  } else {
+    capturing_devices().erase(device);
+  }
+}
 
 void submit_work(int device, uint64_t stream) {
   ++work_of(device, stream_handle(stream)).submitted;
@@ -89,6 +103,22 @@ FRAGSCOPE_OVERRIDE cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t stre
 
 FRAGSCOPE_OVERRIDE cudaError_t CUDARTAPI
 cudaStreamIsCapturing(cudaStream_t, enum cudaStreamCaptureStatus* status) {
-  *status = cudaStreamCaptureStatusNone;
+  const bool active = capturing_devices().count(current_device()) != 0;
+  *status = active ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
+}
+
+// The releases ask by different functions of the runtime; only status and id are wanted.
+FRAGSCOPE_OVERRIDE int capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                    unsigned long long* id) asm("cudaStreamGetCaptureInfo");
+FRAGSCOPE_OVERRIDE int capture_info_v2(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                       unsigned long long* id) asm("cudaStreamGetCaptureInfo_v2");
+
+int capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id) {
+  if (id != nullptr) *id = 1;
+  return cudaStreamIsCapturing(stream, status);
+}
+
+int capture_info_v2(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id) {
+  return capture_info(stream, status, id);
 }

@@ -17,4 +17,7 @@ inline uint64_t stream_number(const void* handle) {
 void submit_work(int device, uint64_t stream);
 void complete_work(int device, uint64_t stream);
 
+// What cudaStreamIsCapturing says of every stream of the device.
+void set_capturing(int device, bool capturing);
+
 }  // namespace fragscope::oracle

@@ -42,6 +42,7 @@ struct ListShape {
   bool events = true;                // record_stream, work, complete
   bool scopes = false;               // private pools
   bool scope_streams = false;        // every scope names its stream (2.0 … 2.2)
+  bool captures = false;             // of graphs; without scopes, which may stand alone
   bool fractions = false;
   unsigned devices = 1;
   std::vector<std::string> pools;     // made at the start: "use_on_oom", "no_split"
@@ -79,6 +80,9 @@ class ListMaker {
       add("empty_cache");
     } else if (dice < 130 && shape_.scopes) {
       scope();
+    } else if (dice >= 150 && dice < 162 && shape_.captures) {
+      add(capturing_ ? "end_capture" : "begin_capture");
+      capturing_ = !capturing_;
     } else if (dice < 134 && !shape_.settings.empty()) {
       add("settings " + random_.pick(shape_.settings));
     } else if (dice < 137 && shape_.fractions) {
@@ -188,6 +192,7 @@ class ListMaker {
   size_t users_[8] = {};
   uint64_t bytes_ = 0;
   size_t count_ = 0;
+  bool capturing_ = false;
 };
 
 inline std::string join_lines(const std::vector<std::string>& lines) {

@@ -16,6 +16,7 @@ struct HostShape {
   bool pools = false;                 // private pools
   bool background = false;            // rounds of the background thread
   bool stats = true;                  // resets
+  bool one_stream = false;            // at most one per block: the order of several is a hash map's
   bool small = false;                 // at most 1 MiB each: their pages are touched
   std::vector<std::string> settings;  // switched between at run time
 };
@@ -39,7 +40,7 @@ class HostListMaker {
     } else if (dice < 120) {
       add("complete " + stream());
     } else if (dice < 260 && !live_.empty()) {
-      add("host_record " + random_.pick(live_) + " " + stream());
+      record(random_.pick(live_));
     } else if (dice < 275) {
       add("host_empty_cache");
     } else if (dice < 325 && shape_.background) {
@@ -57,6 +58,11 @@ class HostListMaker {
     } else {
       alloc_or_free();
     }
+  }
+
+  void record(const std::string& name) {
+    if (!shape_.one_stream || recorded_.insert(name).second)
+      add("host_record " + name + " " + stream());
   }
 
   void alloc_or_free() {
@@ -105,6 +111,7 @@ class HostListMaker {
   std::vector<uint64_t> palette_;
   std::vector<std::string> lines_;
   std::vector<std::string> live_;
+  std::set<std::string> recorded_;
   std::set<std::string> open_;
   std::set<std::string> used_;  // lost their last user: not opened again
   size_t users_[8] = {};
