@@ -336,7 +336,7 @@ class Tokenizer : ConfigReader {
 
 ConfigFailure parse_with_tokenizer(std::string_view text, const VersionProfile& profile,
                                    ConfigOrigin origin, AllocatorConfig& config) {
-  if (profile.has_expandable_reserve) config.max_non_split_rounding_named = false;
+  if (profile.has_large_segment_size) config.max_non_split_rounding_named = false;
   Tokenizer tokenizer(text, profile, config);
   if (origin == ConfigOrigin::kEnvironment) {
     if (ConfigFailure failure = tokenizer.find_backend()) return failure;

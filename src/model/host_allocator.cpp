@@ -266,13 +266,28 @@ void HostAllocator::release_free(Pool& pool) {
 void HostAllocator::empty_cache() {
   process_events(pools_[0]);
   release_free(pools_[0]);
-  for (size_t i = 1; i < pools_.size(); ++i) {
-    Pool& pool = pools_[i];
-    if (!pool.alive || !pool.freeable) continue;
+  for (const uint32_t index : freeable_in_order()) {
+    Pool& pool = pools_[index];
     process_events(pool);
     release_free(pool);
     if (pool.blocks == 0) drop_pool(pool);
   }
+}
+
+// As in the device allocator: they stand in a ska::flat_hash_map, walked slot by slot.
+std::vector<uint32_t> HostAllocator::freeable_in_order() const {
+  std::vector<uint32_t> order;
+  for (size_t i = 1; i < pools_.size(); ++i) {
+    if (pools_[i].alive && pools_[i].freeable) order.push_back(static_cast<uint32_t>(i));
+  }
+  const auto slot = [&](uint32_t index) {
+    const PoolId id = pools_[index].id;
+    const uint64_t hash = 0x9e37'79b9'7f4a'7c15ull * (id.first != 0 ? id.first : id.second);
+    return hash >> (64 - freeable_bits_);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return slot(a) < slot(b); });
+  return order;
 }
 
 // The pool's statistics outlive it (2.15).
@@ -329,7 +344,11 @@ bool HostAllocator::end_pool(PoolId id) {
 bool HostAllocator::release_pool(PoolId id) {
   const auto known = find_pool(id);
   if (!known || pools_[*known].users == 0) return false;
-  if (--pools_[*known].users == 0) pools_[*known].freeable = true;
+  if (--pools_[*known].users != 0) return true;
+  pools_[*known].freeable = true;
+  const auto freeable = static_cast<uint64_t>(std::count_if(
+      pools_.begin(), pools_.end(), [](const Pool& p) { return p.alive && p.freeable; }));
+  while (freeable * 2 > (1ull << freeable_bits_)) ++freeable_bits_;
   return true;
 }
 

@@ -131,6 +131,7 @@ class HostAllocator {
   void cache_or_release(uint32_t index, uint64_t counted);
   void destroy(uint32_t index);
   void release_free(Pool& pool);
+  std::vector<uint32_t> freeable_in_order() const;
   void drop_pool(Pool& pool);
   void decide_reserve();
   BucketStat& active_of(const Block& block);
@@ -148,6 +149,7 @@ class HostAllocator {
   std::optional<uint64_t> reserve_;          // the reserve segment
   uint64_t reserve_size_ = 0;
   uint64_t reserve_used_ = 0;
+  int freeable_bits_ = 2;  // log2 of the slots of PyTorch's map of them
   bool background_started_ = false;
   HostStats held_;  // what is not kept by bucket
 };

@@ -79,7 +79,7 @@ def write_page(rows: List[Row]) -> None:
     lines = ["# What the model was compared on", "",
              f"Made by `tests/oracle/fuzz --cover N`: {total:,} commands of random lists on the real allocators, "
              f"{bad} differences.", "Cells: commands compared, in thousands; empty where the release lacks the option. "
-             "Seeds and the model's revision are in `coverage.tsv`;", "settings and arguments of each family in "
+             "Seeds and the revision of `src/model` (`+`: with changes) are in `coverage.tsv`;", "settings and arguments of each family in "
              "`families.py`. Torch 2.0 has no oracle.", "",
              "| family | " + " | ".join(versions) + " |", "|---|" + "---|" * len(versions)]
     for family in families.FAMILIES:

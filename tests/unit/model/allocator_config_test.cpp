@@ -207,11 +207,12 @@ TEST_CASE("a second string resets some options and keeps the others") {
     CHECK(after.value().roundup_power2_divisions == Table{});
     CHECK(after.value().expandable_segments);
   }
-  for (const char* version : {"2.10", "2.14", "2.15"}) {
+  for (const char* version : {"2.10", "2.11", "2.13", "2.15"}) {
     const AllocatorConfig before = config_of("max_non_split_rounding_mb:64", version);
-    const auto after = parse_config("", version_profile(version), before, ConfigOrigin::kRunTime);
+    const auto after = parse_config("max_split_size_mb:32", version_profile(version), before,
+                                    ConfigOrigin::kRunTime);
     REQUIRE(after.ok());
-    const bool reset = std::string(version) == "2.15";
+    const bool reset = std::string(version) != "2.10";
     CHECK(after.value().max_non_split_rounding == (reset ? 20 : 64) * kMiB);
   }
 }
