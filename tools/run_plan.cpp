@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -93,13 +94,30 @@ void find_command_torch(const RunOptions& options, const Environment& user, RunP
   }
 }
 
-void prepare_adaptor(const RunOptions& options, RunPlan& plan) {
-  if (!plan.torch || options.no_record) return;
+// `bash train.sh` may start any Python: most likely the one that its PATH begins with.
+std::optional<TorchInstall> torch_of_shell(const RunOptions& options, const Environment& user) {
+  const std::string name = std::filesystem::path(options.command[0]).filename().string();
+  const std::initializer_list<std::string_view> shells = {"sh", "bash", "dash", "zsh", "ksh"};
+  if (std::find(shells.begin(), shells.end(), name) == shells.end()) return std::nullopt;
+  for (const char* candidate : {"python", "python3"}) {
+    const auto python = find_python({candidate}, path_variable(user));
+    if (!python) continue;
+    const auto torch = find_torch(*python);
+    if (torch.ok() && torch.value()) return *torch.value();
+  }
+  return std::nullopt;
+}
+
+void prepare_adaptor(const RunOptions& options, const Environment& user, RunPlan& plan) {
+  if (options.no_record) return;
+  const std::optional<TorchInstall> torch =
+      plan.torch ? plan.torch : torch_of_shell(options, user);
+  if (!torch) return;
   const std::string directory = adaptor_directory();
   const auto progress = [&](const std::string& line) {
     if (!options.quiet) say(line);
   };
-  const auto adaptor = ensure_adaptor({plan.installation, *plan.torch, directory, false, progress});
+  const auto adaptor = ensure_adaptor({plan.installation, *torch, directory, false, progress});
   if (adaptor.ok()) {
     plan.notes["torch_adaptor"] = adaptor->path;
     set_variable(plan.environment, "FRAGSCOPE_TORCH_ADAPTOR_DIR", directory);
@@ -192,7 +210,7 @@ std::variant<RunPlan, PlanFailure> make_run_plan(const RunOptions& options) {
   if (const auto failure = settle_recording(options, user, plan)) return *failure;
   find_command_torch(options, user, plan);
   if (const auto failure = settle_enforcement(options, user, plan)) return *failure;
-  prepare_adaptor(options, plan);
+  prepare_adaptor(options, user, plan);
   return plan;
 }
 

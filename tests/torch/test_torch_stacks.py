@@ -1,10 +1,13 @@
 """Python frames and NVTX ranges of a real PyTorch, which allocates with the GIL released."""
 
 import json
+import os
+import pathlib
 import subprocess
 import sys
 
 SCRIPT = """
+import os
 import torch
 
 def make(n):
@@ -26,6 +29,8 @@ loss = net(torch.ones(64, 256, device="cuda")).sum()
 loss.backward()
 torch.cuda.nvtx.range_pop()
 torch.cuda.nvtx.mark("done")
+torch.cuda.synchronize()
+os._exit(0)  # threads of PyTorch may outlive the interpreter
 """
 
 
@@ -69,3 +74,15 @@ def test_nvtx_ranges_are_phases(build, tmp_path):
     phases = {p["name"]: p for p in report["processes"][0]["phases"]}
     assert [*phases] == ["step", "inner"]
     assert phases["step"]["allocated_peak_bytes"] > 4 << 20
+
+
+def test_torch_is_found_in_a_child_of_a_shell(build, tmp_path):
+    script, run = tmp_path / "train.py", tmp_path / "run.fsr"
+    script.write_text("import torch; torch.ones(1000, device='cuda')")
+    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "FRAGSCOPE_TORCH_ADAPTOR_DIR": str(tmp_path / "adaptors")}
+    subprocess.run([build / "bin/fragscope", "run", "-q", "--gpu", "2GiB", "-o", run, "--", "bash",
+                    "-c", f"cd /; python {script}; true"], check=True, timeout=240, env=environment)
+    info = json.loads(subprocess.run([build / "bin/fragscope", "info", "--json", run], check=True,
+                                     capture_output=True).stdout)
+    assert [p["properties"]["block_source"] for p in info["processes"]] == ["adaptor"]
