@@ -99,7 +99,7 @@ PythonFrames::Answer PythonFrames::capture(std::span<uint64_t> out, bool is_main
 template <typename Reader>
 void PythonFrames::walk(const PythonRuntime& python, uintptr_t thread, std::span<uint64_t> out,
                         Answer& answer, log::LogWriter& writer) noexcept {
-  walk_python_frames<Reader>(python, thread, [&](uintptr_t code, int instruction) {
+  walk_python_frames<Reader, DirectReader>(python, thread, [&](uintptr_t code, int instruction) {
     if (answer.count == out.size()) {
       answer.truncated = true;
       return Walk::stop;

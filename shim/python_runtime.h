@@ -15,7 +15,8 @@
 // nobody else may change them, and they keep their code objects and the names in those alive. The
 // one exception is the end of the interpreter, which throws away the states of threads that still
 // run: then nothing is read, and threads other than the main one, which would not notice its
-// beginning in time, read without the GIL only in ways that cannot fault.
+// beginning in time, read frames without the GIL only in ways that cannot fault (their own state,
+// two words right after the question whether the end has begun, directly).
 //
 // Before anything is read directly, the structures of the running thread are walked once with reads
 // that cannot fault, and every object met has to be of the type that it should be. An interpreter

@@ -13,15 +13,19 @@ enum class Walk : uint8_t { go_on, stop, fail };
 // Calls visit(code object, offset of the instruction in bytes) for every frame of Python code until
 // it says otherwise. False when it failed, when memory could not be read, or when a frame holds
 // something else than code where code must be.
-template <typename Reader, typename Visit>
+// `Start` reads the thread's state alone: most threads of libraries have no frame.
+template <typename Reader, typename Start = Reader, typename Visit>
 bool walk_python_frames(const PythonRuntime& python, uintptr_t thread, Visit&& visit) noexcept {
   const PythonLayout& layout = python.layout;
   const auto load = [](uintptr_t base, int32_t offset, auto& out) {
     return Reader::load(base + static_cast<uintptr_t>(offset), out);
   };
+  const auto start = [](uintptr_t base, int32_t offset, auto& out) {
+    return Start::load(base + static_cast<uintptr_t>(offset), out);
+  };
   uintptr_t frame = 0;
-  if (!load(thread, layout.thread_frame, frame)) return false;
-  if (layout.cframe_frame >= 0 && !load(frame, layout.cframe_frame, frame)) return false;
+  if (!start(thread, layout.thread_frame, frame)) return false;
+  if (layout.cframe_frame >= 0 && !start(frame, layout.cframe_frame, frame)) return false;
   while (frame != 0) {
     uintptr_t code = 0;
     uint8_t owner = 0;
