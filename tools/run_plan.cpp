@@ -110,8 +110,7 @@ std::optional<TorchInstall> torch_of_shell(const RunOptions& options, const Envi
 
 void prepare_adaptor(const RunOptions& options, const Environment& user, RunPlan& plan) {
   if (options.no_record) return;
-  const std::optional<TorchInstall> torch =
-      plan.torch ? plan.torch : torch_of_shell(options, user);
+  const std::optional<TorchInstall> torch = plan.torch ? plan.torch : torch_of_shell(options, user);
   if (!torch) return;
   const std::string directory = adaptor_directory();
   const auto progress = [&](const std::string& line) {
