@@ -41,3 +41,5 @@ if [ -x "$python" ]; then
   if "$python" -c 'import memray' 2>/dev/null; then options+=(--memray "$python"); fi
 fi
 python3 tests/bench/recorder/recorder.py build/release --repetitions "${REPETITIONS:-5}" "${options[@]}"
+# How fast a large snapshot loads.
+python3 tests/bench/bench_snapshot.py build/release/bin/fragscope "${SNAPSHOT_BYTES:-200000000}"

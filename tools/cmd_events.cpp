@@ -96,7 +96,10 @@ int events(const EventsOptions& options) {
 void add_events_command(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("events", "Print every event of a run");
   const auto options = std::make_shared<EventsOptions>();
-  command->add_option("RUN", options->path, "Run directory, trace file or text trace")->required();
+  command
+      ->add_option("RUN", options->path,
+                   "Run directory, trace file, text trace or PyTorch snapshot")
+      ->required();
   command->add_flag("--jsonl", options->jsonl, "One JSON object per line");
   command->add_flag("--stacks", options->stacks, "Name the frames of each event's call stack");
   add_symbol_options(*command, options->places);

@@ -72,7 +72,8 @@ std::string kinds_text(const std::map<std::string, uint64_t>& kinds) {
 
 void print_process(const RunFacts& run, const ProcessFacts& facts) {
   const trace::ProcessInfo& process = facts.process;
-  fmt::print("\nprocess {} {}\n", process.pid, one_line(process.program));
+  const std::string pid = process.pid == 0 ? "(pid unknown)" : std::to_string(process.pid);
+  fmt::print("\nprocess {} {}\n", pid, one_line(process.program));
   item("ended", process_end_text(facts));
   item("events", fmt::format("{}{}, {} dropped, {} torn", facts.events, facts.damage ? " read" : "",
                              process.dropped_events, process.torn_records));
@@ -149,7 +150,7 @@ Json process_json(const ProcessFacts& facts) {
                        {"simulated", or_null(device.simulated)},
                        {"total_bytes", or_null(device.total_bytes)}});
   }
-  return {{"pid", process.pid},
+  return {{"pid", process.pid == 0 ? Json(nullptr) : Json(process.pid)},
           {"start_ticks", process.start_ticks},
           {"program", process.program},
           {"exit", exit_json(facts.exit)},
@@ -206,7 +207,10 @@ int info(const InfoOptions& options) {
 void add_info_command(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("info", "Tell what is in a run and how it ended");
   const auto options = std::make_shared<InfoOptions>();
-  command->add_option("RUN", options->path, "Run directory, trace file or text trace")->required();
+  command
+      ->add_option("RUN", options->path,
+                   "Run directory, trace file, text trace or PyTorch snapshot")
+      ->required();
   command->add_flag("--json", options->json, "As JSON");
   command->callback([options, &context] { context.exit_code = info(*options); });
 }

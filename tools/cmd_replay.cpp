@@ -93,9 +93,10 @@ int run_replay(const ReplayCommand& command) {
   uint64_t events = 0;
   for (trace::TraceReader& reader : run->processes) {
     reader.load_tables();
-    replay::TraceStream stream(reader);
     const replay::ProcessFacts facts = process_facts(*run, reader);
-    const metrics::ProcessMetrics measured = metrics::measure_process(stream, facts);
+    ProcessEvents sized(reader, facts);
+    const metrics::ProcessMetrics measured = metrics::measure_process(sized.stream(), facts);
+    replay::TraceStream stream(reader);
     const auto replayed = metrics::measure_replay(stream, facts, *options);
     if (!replayed) return fail(replayed.error());
     perfect = perfect && replayed->perfect;
@@ -122,7 +123,10 @@ void add_replay_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<ReplayCommand>();
   CLI::App* command = app.add_subcommand(
       "replay", "Rebuild the recorded allocator exactly, or under other settings");
-  command->add_option("RUN", options->path, "run directory, trace, log or text trace")->required();
+  command
+      ->add_option("RUN", options->path,
+                   "run directory, trace, log, text trace or PyTorch snapshot")
+      ->required();
   options->max_split_given = command
                                  ->add_option("--max-split-size-mb", options->max_split_size_mb,
                                               "what if max_split_size_mb were this")

@@ -27,9 +27,9 @@ struct ReportOptions {
 void add_process(const OpenRun& run, trace::TraceReader& reader, const ReportOptions& options,
                  report::ReportData& data) {
   reader.load_tables();
-  replay::TraceStream events(reader);
-  const metrics::ProcessMetrics measured =
-      metrics::measure_process(events, process_facts(run, reader));
+  const replay::ProcessFacts facts = process_facts(run, reader);
+  ProcessEvents events(reader, facts);
+  const metrics::ProcessMetrics measured = metrics::measure_process(events.stream(), facts);
   if (options.no_stacks) {
     data.processes.push_back(report::build_process(measured, nullptr));
   } else {
@@ -77,7 +77,10 @@ void add_report_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<ReportOptions>();
   CLI::App* command = app.add_subcommand(
       "report", "Peaks, fragmentation, largest gaps and their owners of a recorded run");
-  command->add_option("RUN", options->path, "run directory, trace, log or text trace")->required();
+  command
+      ->add_option("RUN", options->path,
+                   "run directory, trace, log, text trace or PyTorch snapshot")
+      ->required();
   command->add_option("--pid", options->pid, "only this process");
   command->add_flag("--no-stacks", options->no_stacks, "do not look symbols up");
   command->add_flag("--full-stacks", options->full_stacks,

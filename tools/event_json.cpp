@@ -92,6 +92,14 @@ void append_what_applies(const Event& event, const trace::TraceTables& tables, s
   const std::string_view source = source_name(event.flags);
   if (!source.empty()) fmt::format_to(std::back_inserter(out), ",\"source\":\"{}\"", source);
   if (event.flags & kFlagServed) out += ",\"served\":true";
+  if (plane_of(event.kind) == Plane::block && (event.flags & kFlagPool)) {
+    const PoolName pool = unpack_pool(event.text);
+    fmt::format_to(std::back_inserter(out), ",\"pool\":[{},{}]", pool.first, pool.second);
+  }
+  if (plane_of(event.kind) == Plane::block && (event.flags & kFlagAtStart)) {
+    out += ",\"at_start\":true";
+  }
+  if (plane_of(event.kind) == Plane::block && event.kind != EventKind::annotate) return;
   if (event.flags & kFlagStackTruncated) out += ",\"stack_truncated\":true";
   const auto text = tables.texts.find(event.text);
   if (event.text != 0 && text != tables.texts.end()) {
@@ -103,14 +111,14 @@ void append_frame(std::string& out, const symbolize::Frame& frame) {
   const auto text_or_null = [](const std::string& text) {
     return text.empty() ? std::string("null") : json_string(text);
   };
-  fmt::format_to(std::back_inserter(out),
-                 "{{\"address\":{},\"module\":{},\"offset\":{},\"function\":{},\"file\":{},"
-                 "\"line\":{}{}{}}}",
-                 frame.python ? "null" : std::to_string(frame.address), text_or_null(frame.module),
-                 frame.module.empty() ? "null" : std::to_string(frame.offset),
-                 text_or_null(frame.function), text_or_null(frame.file),
-                 frame.line == 0 ? "null" : std::to_string(frame.line),
-                 frame.python ? ",\"python\":true" : "", frame.inlined ? ",\"inlined\":true" : "");
+  fmt::format_to(
+      std::back_inserter(out),
+      "{{\"address\":{},\"module\":{},\"offset\":{},\"function\":{},\"file\":{},"
+      "\"line\":{}{}{}}}",
+      frame.address == 0 ? "null" : std::to_string(frame.address), text_or_null(frame.module),
+      frame.module.empty() ? "null" : std::to_string(frame.offset), text_or_null(frame.function),
+      text_or_null(frame.file), frame.line == 0 ? "null" : std::to_string(frame.line),
+      frame.python ? ",\"python\":true" : "", frame.inlined ? ",\"inlined\":true" : "");
 }
 
 }  // namespace
@@ -121,8 +129,10 @@ std::string json_string(std::string_view text) {
 
 void EventJson::append(const Event& event, const trace::TraceTables& tables, std::string& out) {
   auto to = std::back_inserter(out);
-  fmt::format_to(to, "{{\"seq\":{},\"t_ns\":{},\"pid\":{},\"tid\":{},\"plane\":\"{}\"", event.seq,
-                 event.time_ns, event.pid, event.tid, plane_name(plane_of(event.kind)));
+  fmt::format_to(to, "{{\"seq\":{},\"t_ns\":{}", event.seq, event.time_ns);
+  append_number(out, "pid", event.pid == 0 ? kUnknown : event.pid);
+  append_number(out, "tid", event.tid == 0 ? kUnknown : event.tid);
+  fmt::format_to(to, ",\"plane\":\"{}\"", plane_name(plane_of(event.kind)));
   fmt::format_to(to, ",\"kind\":\"{}\"", kind_name(event.kind));
   out += ",\"api\":";
   out += api_text(event.api, tables);

@@ -4,7 +4,9 @@
 //   stream, address, size, requested, result, stack — always there, integers or strings, null when
 //   unknown; then, where they apply: allocated, reserved (block bytes after the event), device_free
 //   (oom), handle (va_map), source ("adaptor" | "report" | "api" | "snapshot"), served (true:
-//   answered by the enforced policy), text (marks).
+//   answered by the enforced policy), pool (block plane: [0, 0] the default pools, [n, 0] of a
+//   graph capture, [0, n] of the program), at_start (true: no call, it was there when recording
+//   began), text (marks, annotate).
 //
 // `result` is null while a call had not returned; `stack` is an id, or with resolved stacks an
 // array of {"address", "module", "offset", "function", "file", "line"}: offset in the file's own

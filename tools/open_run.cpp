@@ -7,9 +7,12 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <span>
 #include <sstream>
 
 #include "capture/recover.h"
+#include "import/read_snapshot.h"
+#include "import/snapshot_to_trace.h"
 #include "log/log_layout.h"
 #include "tools/command.h"
 #include "trace/text_events.h"
@@ -156,6 +159,9 @@ bool looks_like_text(std::string_view start) {
 Result<trace::TraceReader> open_one(const std::string& path) {
   const std::string start = read_start(path, 256);
   if (start.starts_with(std::string_view(log::kMagic, sizeof log::kMagic))) return open_log(path);
+  if (imported::looks_like_pickle(std::as_bytes(std::span(start)))) {
+    return imported::open_snapshot(path);
+  }
   if (!looks_like_text(start)) return trace::TraceReader::open_file(path);
   return trace::parse_text_trace(read_start(path, kMaxTextTrace), path);
 }

@@ -1,5 +1,7 @@
 // Opens whatever can be read as a run: a run.fsr directory (sealed, live, or left by a killed
-// collector), one trace file (.fst), one log (.fslog), or a text trace.
+// collector), one trace file (.fst), one log (.fslog), a text trace, or a snapshot that PyTorch
+// wrote
+// (.pickle).
 #pragma once
 
 #include <optional>

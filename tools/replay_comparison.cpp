@@ -150,7 +150,7 @@ Json process_json(const Compared& compared) {
   for (size_t i = 0; i < compared.process.devices.size(); ++i) {
     devices.push_back(device_json(compared, i));
   }
-  return {{"pid", compared.facts.pid},
+  return {{"pid", compared.facts.pid == 0 ? Json(nullptr) : Json(compared.facts.pid)},
           {"program", compared.facts.program},
           {"mode", mode_of(compared)},
           {"reason", compared.process.undecidable},
@@ -207,7 +207,9 @@ std::string text_of(const std::vector<Compared>& all) {
       "Peaks of the same calls under other allocators (fragm.: share of peak "
       "reserved above peak allocated)\n";
   for (const Compared& compared : all) {
-    text += fmt::format("\nProcess {} {}\n", compared.facts.pid, one_line(compared.facts.program));
+    const uint32_t pid = compared.facts.pid;
+    text += fmt::format("\nProcess {} {}\n", pid == 0 ? "(pid unknown)" : std::to_string(pid),
+                        one_line(compared.facts.program));
     if (!compared.answered()) {
       text += "  undecidable: " + compared.process.undecidable + "\n";
       continue;
@@ -235,6 +237,9 @@ Result<Compared> compare_process(const OpenRun& run, trace::TraceReader& reader,
   settings.device_memory = options.device_memory;
   compared.process = read_process(stream, compared.facts, settings);
   if (!compared.answered()) return compared;
+  if (compared.process.start_blocks > 0) {
+    compared.process.assumptions.push_back(replay::kStartAssumption);
+  }
   const size_t runs = compared.backends.size() * compared.process.devices.size();
   Progress progress("replaying", runs);
   compared.rows =

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "capture/process_state.h"
+#include "replay/release_search.h"
 #include "tools/command.h"
 #include "tools/nothing_recorded.h"
 
@@ -78,9 +79,13 @@ trace::ProcessExit exit_of(const OpenRun& run, const trace::ProcessInfo& process
   return exit;
 }
 
-replay::ProcessFacts process_facts(const OpenRun& run, const trace::TraceReader& reader) {
+replay::ProcessFacts process_facts(const OpenRun& run, trace::TraceReader& reader) {
   replay::ProcessFacts facts = replay::facts_of(reader.process(), &reader.tables());
   facts.exit = exit_of(run, reader.process());
+  if (facts.block_source == replay::BlockSource::snapshot) {
+    replay::TraceStream events(reader);
+    replay::settle_release(events, facts);
+  }
   if (!run.info) return facts;
   // The policy of --enforce=shim is the newest release's, whatever torch the command has.
   const bool policy = facts.property("enforce") == "shim";

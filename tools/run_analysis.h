@@ -5,7 +5,9 @@
 #include <optional>
 #include <string>
 
+#include "replay/event_stream.h"
 #include "replay/process_facts.h"
+#include "replay/sized_stream.h"
 #include "report/report_data.h"
 #include "report/text_report.h"
 #include "tools/open_run.h"
@@ -20,7 +22,25 @@ trace::ProcessExit exit_of(const OpenRun& run, const trace::ProcessInfo& process
 
 // The trace's facts, completed by run.json: how the process ended, and what `fragscope run` knew of
 // its torch and its settings.
-replay::ProcessFacts process_facts(const OpenRun& run, const trace::TraceReader& reader);
+// A snapshot's release is looked for, which reads its events.
+replay::ProcessFacts process_facts(const OpenRun& run, trace::TraceReader& reader);
+
+// The events of a process, with sizes of blocks where its source tells none. Both arguments outlive
+// it.
+class ProcessEvents {
+ public:
+  ProcessEvents(trace::TraceReader& reader, const replay::ProcessFacts& facts) : plain_(reader) {
+    if (facts.block_source == replay::BlockSource::snapshot) sized_.emplace(plain_, facts);
+  }
+  replay::EventStream& stream() {
+    if (sized_) return *sized_;
+    return plain_;
+  }
+
+ private:
+  replay::TraceStream plain_;
+  std::optional<replay::SizedStream> sized_;
+};
 
 // After its events were read: what damage left of them.
 std::optional<report::DamageData> damage_of(const trace::TraceReader& reader, uint64_t events_read);

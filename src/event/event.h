@@ -17,7 +17,8 @@
 // |           | managed, array allocations: their  | oom: free bytes of the device                |
 // |           | context, once there are several    |                                              |
 // | aux2      | flags argument                     | alloc, free: reserved bytes afterwards       |
-// | text      | –                                  | –  (marks: id of the text of the mark)       |
+// | text      | –                                  | the private pool, see PoolName; annotate and |
+// |           |                                    | marks: id of a text                          |
 #pragma once
 
 #include <cstdint>
@@ -46,7 +47,32 @@ inline constexpr uint32_t kFlagSourceAdaptor = 1u << 1;   // block plane: torch'
 inline constexpr uint32_t kFlagSourceReport = 1u << 2;    // block plane: c10 memory report
 inline constexpr uint32_t kFlagSourceApi = 1u << 3;       // block plane: fragscope_api.h
 inline constexpr uint32_t kFlagSourceSnapshot = 1u << 4;  // block plane: imported snapshot
-inline constexpr uint32_t kFlagServed = 1u << 5;  // answered by the enforced policy, not by CUDA
+inline constexpr uint32_t kFlagServed = 1u << 5;   // answered by the enforced policy, not by CUDA
+inline constexpr uint32_t kFlagPool = 1u << 6;     // block plane: `text` holds the pool
+inline constexpr uint32_t kFlagAtStart = 1u << 7;  // no call: it was there when recording began
+
+// PyTorch's name of a private pool (MempoolId_t): (0, 0) the default pools, (n, 0) made by a graph
+// capture, (0, n) by the program. An event with kFlagPool holds it in `text`: n, with the highest
+// bit for the second form. Without that flag the pool is not known.
+struct PoolName {
+  uint64_t first = 0;
+  uint64_t second = 0;
+
+  friend bool operator==(const PoolName&, const PoolName&) = default;
+};
+inline constexpr uint32_t kPoolOfProgram = 1u << 31;
+// False: a name that no PyTorch makes; it does not fit.
+constexpr bool pack_pool(const PoolName& pool, uint32_t& text) {
+  if (pool.first != 0 && pool.second != 0) return false;
+  if (pool.first >= kPoolOfProgram || pool.second >= kPoolOfProgram) return false;
+  text = static_cast<uint32_t>(pool.first + pool.second);
+  if (pool.second != 0) text |= kPoolOfProgram;
+  return true;
+}
+constexpr PoolName unpack_pool(uint32_t text) {
+  if (text & kPoolOfProgram) return {0, text & ~kPoolOfProgram};
+  return {text, 0};
+}
 
 struct Event {
   uint64_t seq = 0;      // dense per process, from 1, in log order; 0 inside the log itself

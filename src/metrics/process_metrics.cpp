@@ -5,6 +5,7 @@
 #include "event/event_names.h"
 #include "metrics/pinned_bytes.h"
 #include "replay/block_ops.h"
+#include "replay/snapshot_notes.h"
 
 namespace fragscope::metrics {
 namespace {
@@ -116,6 +117,7 @@ ProcessMetrics measure_process(replay::EventStream& events, const replay::Proces
   ProcessMetrics metrics;
   metrics.facts = facts;
   metrics.coverage = coverage_of(facts);
+  metrics.source_notes = replay::snapshot_notes(facts);
   FirstPass pass(facts);
   pass.run(events, metrics);
   metrics.source = pass.plane.source();

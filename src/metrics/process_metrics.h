@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "metrics/coverage.h"
@@ -60,6 +61,7 @@ struct ProcessMetrics {
   std::vector<FailedCall> failures;
   SharedMemory shared;
   uint64_t anomalies = 0;  // events that contradict each other
+  std::vector<std::string> source_notes;  // what a snapshot leaves open, in sentences
 };
 
 ProcessMetrics measure_process(replay::EventStream& events, const replay::ProcessFacts& facts);

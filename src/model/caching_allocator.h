@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -133,6 +134,15 @@ class CachingAllocator {
   bool begin_capture() { return !std::exchange(capturing_, true); }
   bool end_capture() { return std::exchange(capturing_, false); }
   bool scope_open() const { return !scopes_.empty(); }
+
+  // --- a given state --------------------------------------------------------------------------
+  // Puts a fresh allocator into the state of `segments`, in the order of their creation; mapped
+  // ranges of one expandable segment by address. Free neighbours are joined; active blocks become
+  // allocated ones (what waits for streams is then given to free_pending()). Private pools get one
+  // user. Where an expandable segment's address space begins is not in a snapshot: with its lowest
+  // mapped byte. Statistics count the state as allocated. False: the blocks of a segment do not
+  // fill it, nothing happened.
+  bool restore(std::span<const SegmentSnapshot> segments);
 
   // --- answers --------------------------------------------------------------------------------
   const DeviceStats& stats() const { return stats_; }
@@ -270,6 +280,13 @@ class CachingAllocator {
   void link_before(BlockIndex index, BlockIndex piece);
   void insert_unmapped(BlockIndex index);
   void erase_unmapped(BlockIndex index);
+
+  // A given state (allocator_restore.cpp)
+  uint32_t restored_arena(const SegmentSnapshot& segment);
+  BlockIndex restore_blocks(const SegmentSnapshot& segment, uint32_t arena, uint32_t range,
+                            BlockIndex previous, uint32_t number);
+  void restore_mapped(const SegmentSnapshot& segment, uint32_t arena);
+  BlockIndex restored_range(const SegmentSnapshot& segment, uint32_t arena);
 
   // Events (allocator_events.cpp)
   StreamWork& stream_work(uint64_t stream);

@@ -97,6 +97,7 @@ void BlockPlane::feed_block(const Event& event, std::vector<BlockOp>& ops) {
     case EventKind::segment_alloc:
       add_segment(event);
       ops.push_back(make_op(BlockOpKind::segment_alloc, event));
+      if (ops.back().at_start) ops.back().is_small = event.aux;
       return;
     case EventKind::segment_free:
       if (const auto range = ranges_.find(event.address); range != ranges_.end()) forget(range);
@@ -108,6 +109,7 @@ void BlockPlane::feed_block(const Event& event, std::vector<BlockOp>& ops) {
                                                                  : BlockOpKind::segment_free,
                             event));
       ops.back().expandable = true;
+      if (ops.back().at_start) ops.back().is_small = event.aux;
       return;
     case EventKind::oom:
       if (repeats) return;

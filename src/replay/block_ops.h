@@ -42,6 +42,9 @@ struct BlockOp {
   bool expandable = false;  // segment_alloc, segment_free: pages of an expandable segment
   bool assumed = false;     // free_completed: not recorded, the source cannot know
   bool by_segment = false;  // oom: `requested` is what was asked of CUDA, not the rounded request
+  bool at_start = false;    // no call: it was there when recording began
+  bool pool_known = false;
+  uint32_t pool = 0;  // packed PoolName; with pool_known
   int32_t device = 0;
   uint32_t tid = 0;
   uint32_t stack = kNoStack;
@@ -54,6 +57,7 @@ struct BlockOp {
   uint64_t allocated_after = kUnknown;  // totals that came with the event
   uint64_t reserved_after = kUnknown;
   uint64_t device_free = kUnknown;  // oom
+  uint64_t is_small = kUnknown;     // segments at_start: 1 of the small pool, 0 of the large one
 
   // Bytes to ask an allocator for so that it does what the recorded one did; kUnknown: cannot be
   // told. A request that became a small segment of 2 MiB had at most 1 MiB.
@@ -122,10 +126,10 @@ class BlockPlane {
   static constexpr uint32_t kSourceFlags =
       kFlagSourceAdaptor | kFlagSourceReport | kFlagSourceApi | kFlagSourceSnapshot;
 
-  // An event of the best source, and for an alloc: of a known stream, with no segment to announce
-  // and no driver allocation to settle.
+  // A call, told by the best source, and for an alloc: of a known stream, with no segment to
+  // announce and no driver allocation to settle.
   bool is_plain(const Event& event) const {
-    if ((event.flags & kSourceFlags) != plain_source_) return false;
+    if ((event.flags & (kSourceFlags | kFlagAtStart)) != plain_source_) return false;
     switch (event.kind) {
       case EventKind::alloc: {
         const uint64_t page = event.address >> kPageBits;
@@ -162,6 +166,12 @@ class BlockPlane {
     op.size = event.size;
     op.requested = event.requested;
     op.stream = event.stream;
+    if ((event.flags & (kFlagAtStart | kFlagPool)) != 0 && event.kind >= EventKind::alloc &&
+        event.kind <= EventKind::annotate) {
+      op.at_start = (event.flags & kFlagAtStart) != 0;
+      op.pool_known = (event.flags & kFlagPool) != 0;
+      op.pool = op.pool_known ? event.text : 0;
+    }
     return op;
   }
   friend class DriverRequests;

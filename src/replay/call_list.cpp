@@ -3,28 +3,35 @@
 #include <algorithm>
 #include <utility>
 
+#include "replay/pool_use.h"
+
 namespace fragscope::replay {
 namespace {
 
 constexpr uint64_t kLargestRequest = 1ull << 60;  // PyTorch refuses more without an attempt
-constexpr size_t kMostStreams = UINT16_MAX;       // later ones count as the last
+constexpr size_t kMostOrigins = UINT16_MAX;       // later ones count as the last
 
 bool usable(uint64_t bytes) { return bytes != 0 && bytes < kLargestRequest; }
 
 }  // namespace
 
-uint16_t CallListBuilder::stream_index(uint64_t stream) {
-  std::vector<uint64_t>& streams = list_.streams;
-  const auto at = std::find(streams.begin(), streams.end(), stream);
-  if (at != streams.end()) return static_cast<uint16_t>(at - streams.begin());
-  if (streams.size() < kMostStreams) streams.push_back(stream);
-  return static_cast<uint16_t>(streams.size() - 1);
+uint16_t CallListBuilder::origin_of(const BlockOp& op) {
+  const CallOrigin origin{op.stream == kUnknown ? 0 : op.stream, pool_of(op)};
+  std::vector<CallOrigin>& origins = list_.origins;
+  const auto at = std::find(origins.begin(), origins.end(), origin);
+  if (at != origins.end()) return static_cast<uint16_t>(at - origins.begin());
+  if (origins.size() < kMostOrigins) origins.push_back(origin);
+  return static_cast<uint16_t>(origins.size() - 1);
 }
 
 void CallListBuilder::add(CallKind kind, const BlockOp& op, uint32_t slot, uint64_t bytes) {
-  const uint64_t stream = op.stream == kUnknown ? 0 : op.stream;
-  list_.calls.push_back({bytes, slot, stream_index(stream), kind});
+  list_.calls.push_back({bytes, slot, origin_of(op), kind});
   if (with_seqs_) list_.seqs.push_back(op.seq);
+}
+
+void CallListBuilder::feed_start(const BlockOp& op) {
+  if (op.kind == BlockOpKind::alloc) on_alloc(op, {});
+  if (op.kind == BlockOpKind::free_requested) on_free_pending(op);
 }
 
 void CallListBuilder::on_alloc(const BlockOp& op, OpSpan own) {

@@ -5,6 +5,9 @@
 // backend (replay/backend.h) runs on it, and one list serves all configurations of a sweep, read by
 // many threads.
 //
+// Blocks that were there when recording began are requested first, by their recorded addresses;
+// cached memory of then is not there.
+//
 // Units: bytes; streams are handles of the recording. Errors: none.
 #pragma once
 
@@ -13,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "model/stats.h"
 #include "replay/client_calls.h"
 
 namespace fragscope::replay {
@@ -29,15 +33,22 @@ enum class CallKind : uint8_t {
 struct Call {
   uint64_t bytes = 0;
   uint32_t slot = 0;
-  uint16_t stream = 0;  // index into CallList::streams
+  uint16_t origin = 0;  // index into CallList::origins
   CallKind kind = CallKind::alloc;
 };
 static_assert(sizeof(Call) == 16);
 
+// From which stream and for which pool a call was made.
+struct CallOrigin {
+  uint64_t stream = 0;
+  model::PoolId pool = {};
+  bool operator==(const CallOrigin&) const = default;
+};
+
 struct CallList {
   std::vector<Call> calls;
   std::vector<uint64_t> seqs;  // of each call's event, if they were kept; else empty
-  std::vector<uint64_t> streams;
+  std::vector<CallOrigin> origins;
   uint32_t slots = 0;        // number of slots; a slot is used again after its block has ended
   uint64_t allocations = 0;  // calls of kind alloc
   uint64_t unusable = 0;     // requests whose size the recording does not tell
@@ -53,7 +64,13 @@ class CallListBuilder {
   CallListBuilder(const CallListBuilder&) = delete;
   CallListBuilder& operator=(const CallListBuilder&) = delete;
 
-  void feed(const BlockOp& op) { calls_.feed(op); }
+  void feed(const BlockOp& op) {
+    if (op.at_start) {
+      feed_start(op);
+    } else {
+      calls_.feed(op);
+    }
+  }
   void feed_freed(const BlockOp& op) { calls_.feed_freed(op); }
   // After the last op.
   CallList finish();
@@ -72,10 +89,11 @@ class CallListBuilder {
   void on_free_pending(const BlockOp& op);
   void on_block_size(const BlockOp&) {}
 
+  void feed_start(const BlockOp& op);
   void add(CallKind kind, const BlockOp& op, uint32_t slot, uint64_t bytes = 0);
   void complete(OpSpan own);
   void end_live(const BlockOp& op);
-  uint16_t stream_index(uint64_t stream);
+  uint16_t origin_of(const BlockOp& op);
 
   bool with_seqs_;
   ClientCalls<CallListBuilder> calls_;

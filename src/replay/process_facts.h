@@ -8,7 +8,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "replay/start_order.h"
 #include "trace/trace_data.h"
 #include "trace/trace_reader.h"
 
@@ -45,6 +47,8 @@ struct ProcessFacts {
   // From the tables; empty when those were not read.
   std::map<uint16_t, std::string> api_names;
   std::map<std::string, uint64_t> api_calls;  // calls per entry point, reported as events or not
+  // By device: what is known of the age of segments that were there when recording began.
+  std::map<int32_t, std::vector<SegmentChoice>> start_choices;
 
   std::optional<std::string> property(const std::string& key) const;
   DeviceFacts device(int32_t index) const;

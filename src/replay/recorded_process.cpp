@@ -5,7 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "replay/verifier.h"
+#include "replay/snapshot_notes.h"
+#include "replay/verify_pass.h"
 
 namespace fragscope::replay {
 namespace {
@@ -24,81 +25,23 @@ void set_capacity(RecordedDevice& device, const DeviceFacts& facts, std::optiona
   }
 }
 
-// Verifies, and collects the calls beside.
-class BlockPlanePass {
- public:
-  BlockPlanePass(const ProcessFacts& facts, const Rules& rules, const ReadSettings& settings)
-      : plane_(facts.block_source), facts_(facts), rules_(rules), settings_(settings) {}
-
-  void run(EventStream& events) {
-    const auto take = [&](const BlockOp& op) {
-      Device* device = device_of(op);
-      if (device == nullptr) return;
-      device->verifier.feed(op);
-      if (device->calls) device->calls->feed(op);
-    };
-    const auto freed = [&](const BlockOp& op) {
-      Device* device = device_of(op);
-      device->verifier.feed_freed(op);
-      if (device->calls) device->calls->feed_freed(op);
-    };
-    events.rewind();
-    for (auto batch = events.next_batch(); !batch.empty(); batch = events.next_batch()) {
-      plane_.feed(batch, take, freed);
-    }
+std::vector<RecordedDevice> recorded_devices(VerifyPass& pass, const ProcessFacts& facts,
+                                             const ReadSettings& settings) {
+  std::vector<RecordedDevice> result;
+  for (auto& [index, device] : pass.devices) {
+    const DeviceVerifier& verifier = device->verifier;
+    RecordedDevice& recorded = result.emplace_back();
+    recorded.device = index;
+    recorded.verify = verifier.counts();
+    recorded.figures = verifier.figures();
+    recorded.segments = verifier.segments();
+    recorded.at_oom = verifier.at_oom();
+    if (device->calls) recorded.calls = device->calls->finish();
+    set_capacity(recorded, facts.device(index), verifier.available_at_oom(),
+                 pass.plane.outside_peak(index), settings.device_memory);
   }
-
-  const BlockPlane& plane() const { return plane_; }
-
-  std::vector<RecordedDevice> finish() {
-    std::vector<RecordedDevice> result;
-    for (auto& [index, device] : devices_) {
-      device->verifier.finish();
-      RecordedDevice& recorded = result.emplace_back();
-      recorded.device = index;
-      recorded.verify = device->verifier.counts();
-      recorded.figures = device->verifier.figures();
-      recorded.segments = device->verifier.segments();
-      recorded.at_oom = device->verifier.at_oom();
-      if (device->calls) recorded.calls = device->calls->finish();
-      set_capacity(recorded, facts_.device(index), device->verifier.available_at_oom(),
-                   plane_.outside_peak(index), settings_.device_memory);
-    }
-    return result;
-  }
-
- private:
-  struct Device {
-    explicit Device(const VerifySettings& settings) : verifier(settings) {}
-    DeviceVerifier verifier;
-    std::unique_ptr<CallListBuilder> calls;
-  };
-
-  // nullptr: maybe not an allocator's op.
-  Device* device_of(const BlockOp& op) {
-    if (last_ != nullptr && op.device == last_index_) return last_;
-    const auto found = devices_.find(op.device);
-    last_index_ = op.device;
-    last_ = found != devices_.end() ? found->second.get() : nullptr;
-    if (last_ != nullptr || op.kind == BlockOpKind::segment_refused) return last_;
-    VerifySettings settings;
-    settings.config = rules_.config;
-    settings.profile = &rules_.profile;
-    settings.total_bytes = facts_.device(op.device).total_bytes;
-    auto fresh = std::make_unique<Device>(settings);
-    if (settings_.with_calls) fresh->calls = std::make_unique<CallListBuilder>(settings_.with_seqs);
-    last_ = devices_.emplace(op.device, std::move(fresh)).first->second.get();
-    return last_;
-  }
-
-  BlockPlane plane_;
-  const ProcessFacts& facts_;
-  const Rules& rules_;
-  const ReadSettings& settings_;
-  std::map<int32_t, std::unique_ptr<Device>> devices_;
-  Device* last_ = nullptr;  // of the op before: devices seldom alternate
-  int32_t last_index_ = 0;
-};
+  return result;
+}
 
 // Programs without a block plane.
 std::vector<RecordedDevice> driver_calls(EventStream& events, const ProcessFacts& facts,
@@ -127,6 +70,30 @@ std::vector<RecordedDevice> driver_calls(EventStream& events, const ProcessFacts
   return result;
 }
 
+// What a snapshot leaves open.
+void note_snapshot(const VerifyPass& pass, const ProcessFacts& facts, RecordedProcess& process) {
+  for (std::string& note : snapshot_notes(facts)) process.assumptions.push_back(std::move(note));
+  StartState start;
+  for (const auto& [index, device] : pass.devices) {
+    const StartState& state = device->verifier.start_state();
+    start.blocks += state.blocks;
+    start.sizes_inferred += state.sizes_inferred;
+    start.lost += state.lost;
+  }
+  process.start_blocks = start.blocks;
+  if (start.sizes_inferred > 0) {
+    process.assumptions.push_back(
+        "the size of " + std::to_string(start.sizes_inferred) +
+        " block(s) from before the trace is not told: it follows from the request and from what "
+        "lies behind");
+  }
+  if (start.lost > 0) {
+    process.assumptions.push_back(std::to_string(start.lost) +
+                                  " block(s) from before the trace fit into no segment and are "
+                                  "left out");
+  }
+}
+
 void note_assumptions(const BlockPlane& plane, RecordedProcess& process) {
   if (process.source == BlockSource::report) {
     process.assumptions.push_back(
@@ -140,6 +107,7 @@ void note_assumptions(const BlockPlane& plane, RecordedProcess& process) {
   }
 }
 
+// Why a what-if of this process cannot be answered; empty: it can.
 std::string undecidable_reason(const BlockPlane& plane, const RecordedProcess& process) {
   const bool blind = process.source == BlockSource::report ||
                      (process.source != BlockSource::adaptor && plane.blocks_without_stream() > 0);
@@ -151,6 +119,15 @@ std::string undecidable_reason(const BlockPlane& plane, const RecordedProcess& p
     return source + ", and the recorded run does not follow from the assumption of one stream";
   }
   return {};
+}
+
+// A snapshot of segments alone.
+bool nothing_to_replay(const RecordedProcess& process) {
+  return process.source == BlockSource::snapshot &&
+         std::none_of(process.devices.begin(), process.devices.end(),
+                      [](const RecordedDevice& device) {
+                        return device.verify && device.verify->block_events > 0;
+                      });
 }
 
 }  // namespace
@@ -165,20 +142,25 @@ RecordedProcess read_process(EventStream& events, const ProcessFacts& facts,
                              const ReadSettings& settings) {
   RecordedProcess process;
   process.rules = recorded_rules(facts, settings.split_rule, process.assumptions);
-  BlockPlanePass pass(facts, process.rules, settings);
-  pass.run(events);
-  process.source = pass.plane().source();
+  VerifyPass pass(events, facts, process.rules, {settings.with_calls, settings.with_seqs});
+  process.source = pass.plane.source();
   if (process.source == BlockSource::none) {
     process.modelled = true;
-    process.devices = driver_calls(events, facts, pass.plane().saw_served_calls(), settings);
+    process.devices = driver_calls(events, facts, pass.plane.saw_served_calls(), settings);
     process.assumptions.push_back(
         "the process has no caching allocator that reports its blocks; each cudaMalloc and "
         "cudaFree is taken as a request to PyTorch's allocator on one stream");
     return process;
   }
-  process.devices = pass.finish();
-  note_assumptions(pass.plane(), process);
-  process.undecidable = undecidable_reason(pass.plane(), process);
+  process.devices = recorded_devices(pass, facts, settings);
+  note_assumptions(pass.plane, process);
+  note_snapshot(pass, facts, process);
+  process.empty = nothing_to_replay(process);
+  process.undecidable =
+      process.empty ? "the snapshot holds segments but no trace of allocations "
+                      "(_record_memory_history was off, or kept one entry): there is nothing to "
+                      "replay"
+                    : undecidable_reason(pass.plane, process);
   return process;
 }
 

@@ -49,12 +49,19 @@ struct RecordedProcess {
   Rules rules;
   // No block plane: each cudaMalloc and cudaFree is taken as a request; `calls` are always there.
   bool modelled = false;
+  bool empty = false;                    // a snapshot without a trace: nothing was verified
   std::string undecidable;               // why no what-if can be answered; empty: it can
   std::vector<std::string> assumptions;  // what the source cannot tell, in sentences
+  uint64_t start_blocks = 0;             // blocks that lived when recording began
   std::vector<RecordedDevice> devices;   // by ordinal
 
   bool perfect() const;  // every verified device is right in all predictions
 };
+
+// What every backend assumes of a process with start_blocks.
+inline constexpr const char* kStartAssumption =
+    "what lived when recording began is requested first, in the order of its addresses; free "
+    "memory that the allocator had cached by then is not there";
 
 RecordedProcess read_process(EventStream& events, const ProcessFacts& facts,
                              const ReadSettings& settings);

@@ -1,10 +1,12 @@
 #include "replay/recorded_segments.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/bytes.h"
 #include "replay/hex_text.h"
+#include "replay/pool_use.h"
 
 namespace fragscope::replay {
 namespace {
@@ -42,6 +44,13 @@ const BlockOp* RecordedSegments::next_call() {
   return nullptr;
 }
 
+// An attempt that left no record: memory was released, or the request failed.
+bool RecordedSegments::was_refused() {
+  if (refusals_recorded_) return false;
+  const BlockOp* next = next_call();
+  return next ? next->kind == BlockOpKind::segment_free : fails_;
+}
+
 void RecordedSegments::miss(std::string predicted, const BlockOp* recorded) {
   ++counts_.segment_calls;
   if (matched_) mismatch_ = {std::move(predicted), call_text(recorded)};
@@ -56,22 +65,88 @@ void RecordedSegments::hit(const BlockOp& op) {
 }
 
 void RecordedSegments::take_notice(const BlockOp& op) {
-  if (op.expandable) {
-    saw_expandable_ = true;
+  if (op.address == kUnknown) return;
+  if (op.kind != BlockOpKind::segment_alloc) {
+    take_away(op.address, op.size, op.expandable);
     return;
   }
-  if (op.kind == BlockOpKind::segment_alloc) {
-    if (op.address == kUnknown || op.size == kUnknown) return;
-    const uint64_t stream = op.stream == kUnknown ? 0 : op.stream;
-    segments_[op.address] = {{op.address, op.size, stream}, next_number_++};
-  } else {
-    segments_.erase(op.address);
+  if (op.size == kUnknown) return;
+  Segment segment;
+  segment.address = op.address;
+  segment.size = op.size;
+  segment.stream = op.stream == kUnknown ? 0 : op.stream;
+  segment.pool = pool_of(op);
+  segment.expandable = op.expandable;
+  add(segment);
+}
+
+// Pages are joined with those of the same pool and stream at either side.
+void RecordedSegments::add(const Segment& added) {
+  Segment segment = added;
+  uint64_t number = next_number_++;
+  const auto joins = [&](const Segment& other) {
+    return segment.expandable && other.expandable && other.stream == segment.stream &&
+           other.pool == segment.pool;
+  };
+  auto next = segments_.lower_bound(segment.address);
+  if (next != segments_.begin()) {
+    const auto before = std::prev(next);
+    const Segment& other = before->second.segment;
+    if (joins(other) && other.address + other.size == segment.address) {
+      segment.address = other.address;
+      segment.size += other.size;
+      segment.small = other.small;
+      number = before->second.number;
+      segments_.erase(before);
+    }
   }
+  if (next != segments_.end() && next->first == segment.address + segment.size &&
+      joins(next->second.segment)) {
+    segment.size += next->second.segment.size;
+    if (!segment.small) segment.small = next->second.segment.small;
+    number = std::min(number, next->second.number);
+    segments_.erase(next);
+  }
+  segments_[segment.address] = {segment, number};
+}
+
+bool RecordedSegments::is_of_start(uint64_t address) const {
+  const Segment* segment = segment_of(address);
+  return segment && segments_.at(segment->address).number < start_count_;
+}
+
+void RecordedSegments::set_start_order(const std::vector<uint64_t>& addresses) {
+  start_count_ = std::max<uint64_t>(start_count_, addresses.size());
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const auto at = segments_.find(addresses[i]);
+    if (at != segments_.end() && at->second.number < start_count_) at->second.number = i;
+  }
+  next_number_ = std::max(next_number_, start_count_);
+}
+
+void RecordedSegments::take_away(uint64_t address, uint64_t size, bool expandable) {
+  if (!expandable) {
+    segments_.erase(address);
+    return;
+  }
+  const Segment* found = segment_of(address);
+  if (!found || !found->expandable) return;
+  const Held whole = segments_.at(found->address);
+  const uint64_t skipped = address - whole.segment.address;
+  if (size > whole.segment.size - skipped) return;
+  segments_.erase(whole.segment.address);
+  const auto keep = [&](uint64_t begin, uint64_t bytes) {
+    if (bytes == 0) return;
+    Held piece = whole;
+    piece.segment.address = begin;
+    piece.segment.size = bytes;
+    segments_[begin] = piece;
+  };
+  keep(whole.segment.address, skipped);
+  keep(address + size, whole.segment.size - skipped - size);
 }
 
 std::optional<uint64_t> RecordedSegments::device_malloc(uint64_t bytes) {
-  if (forced_) return std::exchange(forced_, std::nullopt);
-  if (building_) return invent(bytes);
   for (size_t i = position_; i < own_.size(); ++i) {
     const BlockOp& op = own_[i];
     if (op.kind == BlockOpKind::segment_refused && op.size == bytes) {
@@ -90,6 +165,7 @@ std::optional<uint64_t> RecordedSegments::device_malloc(uint64_t bytes) {
     }
     if (op.kind == BlockOpKind::segment_free) break;
   }
+  if (was_refused()) return std::nullopt;
   miss(malloc_text(bytes), next_call());
   return invent(bytes);
 }
@@ -118,6 +194,7 @@ bool RecordedSegments::map(uint64_t address, uint64_t bytes) {
     hit(op);
     return true;
   }
+  if (was_refused()) return false;
   miss(pages_text("map", bytes, address), next_call());
   return true;
 }
@@ -140,7 +217,6 @@ uint64_t RecordedSegments::invent(uint64_t bytes) {
 }
 
 void RecordedSegments::device_free(uint64_t address, uint64_t bytes) {
-  if (building_) return;
   const BlockOp* op = next_call();
   const bool same = op && op->kind == BlockOpKind::segment_free && !op->expandable &&
                     op->address == address && (op->size == kUnknown || op->size == bytes);
@@ -174,12 +250,11 @@ std::vector<RecordedSegments::Segment> RecordedSegments::segments() const {
   return result;
 }
 
-bool RecordedSegments::holds(uint64_t address, uint64_t size) const {
+const RecordedSegments::Segment* RecordedSegments::segment_of(uint64_t address) const {
   auto at = segments_.upper_bound(address);
-  if (at == segments_.begin()) return false;
+  if (at == segments_.begin()) return nullptr;
   --at;
-  const uint64_t inside = address - at->first;
-  return inside < at->second.segment.size && size <= at->second.segment.size - inside;
+  return address - at->first < at->second.segment.size ? &at->second.segment : nullptr;
 }
 
 }  // namespace fragscope::replay

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/segment_provider.h"
+#include "model/stats.h"
 #include "replay/client_calls.h"
 #include "replay/figures.h"
 
@@ -23,15 +24,23 @@ class RecordedSegments final : public model::SegmentProvider {
     uint64_t address = 0;
     uint64_t size = 0;
     uint64_t stream = 0;
+    model::PoolId pool = {};
+    bool expandable = false;    // pages of an expandable segment
+    std::optional<bool> small;  // which pool; absent: see the size, or what lies in it
   };
 
-  explicit RecordedSegments(VerifyCounts& counts) : counts_(counts) {}
+  // `refusals_recorded`: the recording has the driver's refusals (segment_refused). Where it has
+  // not, an attempt failed if the recorded allocator released memory next, or gave up.
+  RecordedSegments(VerifyCounts& counts, bool refusals_recorded)
+      : counts_(counts), refusals_recorded_(refusals_recorded) {}
 
   // What the recorded allocator did inside the call that the model is about to make.
-  void begin_call(OpSpan own, uint64_t device_free) {
+  // `fails`: and it gave up in the end.
+  void begin_call(OpSpan own, uint64_t device_free, bool fails = false) {
     own_ = own;
     position_ = 0;
     matched_ = true;
+    fails_ = fails;
     device_free_ = device_free;
   }
   // True: every recorded call was predicted and the other way round. mismatch() says what was not.
@@ -43,17 +52,17 @@ class RecordedSegments final : public model::SegmentProvider {
   };
   const Mismatch& mismatch() const { return mismatch_; }
 
-  // The recorded segments, oldest first.
+  // The recorded segments, oldest first; pages that lie side by side are one.
   std::vector<Segment> segments() const;
-  bool holds(uint64_t address, uint64_t size) const;
-
-  // While a state is rebuilt nothing is counted, and the next device_malloc gets the address of
-  // answer_next(), whatever its size.
-  void set_building(bool building) { building_ = building; }
-  void answer_next(uint64_t address) { forced_ = address; }
+  // The recorded segment that holds `address`; nullptr: none does.
+  const Segment* segment_of(uint64_t address) const;
+  // One that was there when recording began.
+  void add(const Segment& segment);
+  // Is the segment that holds `address` one of those, still?
+  bool is_of_start(uint64_t address) const;
+  // Those of them that are left, in this order of their creation: base addresses.
+  void set_start_order(const std::vector<uint64_t>& addresses);
   void set_total(uint64_t bytes) { total_ = bytes; }
-  // Pages of expandable segments came: their state cannot be rebuilt from the recording.
-  bool saw_expandable() const { return saw_expandable_; }
 
   std::optional<uint64_t> device_malloc(uint64_t bytes) override;
   void device_free(uint64_t address, uint64_t bytes) override;
@@ -65,7 +74,9 @@ class RecordedSegments final : public model::SegmentProvider {
  private:
   bool end_of_window();
   void take_notice(const BlockOp& op);
+  void take_away(uint64_t address, uint64_t size, bool expandable);
   const BlockOp* next_call();
+  bool was_refused();
   void miss(std::string predicted, const BlockOp* recorded);
   void hit(const BlockOp& op);
   uint64_t invent(uint64_t bytes);
@@ -77,13 +88,13 @@ class RecordedSegments final : public model::SegmentProvider {
   VerifyCounts& counts_;
   std::map<uint64_t, Held> segments_;
   uint64_t next_number_ = 0;
+  uint64_t start_count_ = 0;  // numbers below are those of the start
+  bool refusals_recorded_;
+  bool fails_ = false;
   OpSpan own_;
   size_t position_ = 0;
   bool matched_ = true;
   Mismatch mismatch_;
-  bool building_ = false;
-  bool saw_expandable_ = false;
-  std::optional<uint64_t> forced_;
   uint64_t next_invented_ = 0x7f00'0000'0000'0000;
   uint64_t device_free_ = 0;
   uint64_t total_ = 0;  // of the device

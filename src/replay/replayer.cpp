@@ -123,6 +123,7 @@ Result<ProcessReplay> replay_process(EventStream& events, const ProcessFacts& fa
   note_release(facts, result);
   if (options.what_if() && process.undecidable.empty()) {
     result.mode = ReplayMode::what_if;
+    if (process.start_blocks > 0) result.assumptions.push_back(kStartAssumption);
     if (!process.perfect()) {
       result.assumptions.push_back(
           "the recorded run was not reproduced in every detail (see verify); the answer may be "
@@ -132,7 +133,7 @@ Result<ProcessReplay> replay_process(EventStream& events, const ProcessFacts& fa
     return result;
   }
   for (RecordedDevice& device : process.devices) result.devices.push_back(verified(device));
-  if (!options.what_if()) return result;
+  if (!options.what_if() && !process.empty) return result;
   result.mode = ReplayMode::undecidable;
   result.reason = process.undecidable;
   for (DeviceReplay& device : result.devices) device.figures.reset();

@@ -9,125 +9,105 @@ namespace fragscope::replay {
 namespace {
 
 using Segment = RecordedSegments::Segment;
-using model::BlockIndex;
-using model::CachingAllocator;
-using model::MallocResult;
+using model::BlockSnapshot;
+using model::BlockState;
+using model::SegmentSnapshot;
 
-constexpr uint64_t kSmallSegment = 2 * kMiB;  // every segment of the small pools has this size
+constexpr uint64_t kSmallSegment = 2 * kMiB;  // segments, and pages, of the small pools
 constexpr uint64_t kLargestSmall = kMiB;      // requests up to here go to the small pools
 
-// Fills one segment after the other, from its low end, gaps included; then frees the gaps. While a
-// segment is filled it holds the only free block of its pool and stream, so every request lands at
-// its low end.
+using Blocks = std::span<const PlacedBlock>;
+
 class Builder {
  public:
-  Builder(CachingAllocator& allocator, RecordedSegments& provider)
-      : allocator_(allocator), provider_(provider) {}
+  explicit Builder(const model::CachingAllocator& rules) : rules_(rules) {}
 
-  void fill(const Segment& segment, std::span<const PlacedBlock> blocks) {
-    if (!create(segment)) {
-      result_.lost += blocks.size();
-      return;
-    }
+  void fill(const Segment& segment, Blocks blocks) {
+    SegmentSnapshot& picture = state_.segments.emplace_back();
+    picture.address = segment.address;
+    picture.total_size = segment.size;
+    picture.stream = segment.stream;
+    picture.pool = segment.pool;
+    picture.is_expandable = segment.expandable;
+    const bool small = is_small(segment, blocks);
+    const bool splits_small =
+        small || segment.expandable ||
+        (rules_.profile().expandable_split_by_option && rules_.config().expandable_segments);
+    picture.kind = small ? model::PoolKind::kSmall : model::PoolKind::kLarge;
     uint64_t at = segment.address;
-    for (const PlacedBlock& block : blocks) {
-      if (block.address < at || !put_gap(segment, at, block.address - at)) {
-        ++result_.lost;
+    const uint64_t end = segment.address + segment.size;
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const PlacedBlock& block = blocks[i];
+      const uint64_t next = i + 1 < blocks.size() ? blocks[i + 1].address : end;
+      const uint64_t size = size_of(block, next - block.address, splits_small);
+      if (block.address < at || size == 0 || size > end - block.address) {
+        ++state_.lost;
         continue;
       }
-      at = block.address;
-      if (put_block(segment, block)) at += block.size;
+      add_free(picture, at, block.address);
+      picture.blocks.push_back({block.address, size, block.requested, BlockState::kAllocated});
+      if (block.pending) state_.pending.push_back(block.address);
+      at = block.address + size;
     }
-    put_gap(segment, at, segment.address + segment.size - at);
+    add_free(picture, at, end);
   }
 
-  BuildResult finish() {
-    for (const BlockIndex gap : gaps_) allocator_.free_block(gap);
-    return std::move(result_);
-  }
+  void count_lost(uint64_t blocks) { state_.lost += blocks; }
+  BuiltState finish() { return std::move(state_); }
 
  private:
-  // The segment as one free block.
-  bool create(const Segment& segment) {
-    const uint64_t request = segment.size == kSmallSegment ? 512 : segment.size;
-    if (allocator_.segment_size(allocator_.round_size(request)) != segment.size) return false;
-    provider_.answer_next(segment.address);
-    const MallocResult made = allocator_.malloc(request, segment.stream);
-    if (!made.ok()) return false;
-    allocator_.free_block(made.block);
-    return made.address == segment.address;
+  static void add_free(SegmentSnapshot& picture, uint64_t begin, uint64_t end) {
+    if (begin < end) picture.blocks.push_back({begin, end - begin, 0, BlockState::kInactive});
   }
 
-  bool put_gap(const Segment& segment, uint64_t at, uint64_t bytes) {
-    const uint64_t most = segment.size == kSmallSegment ? kLargestSmall : bytes;
-    while (bytes > 0) {
-      const uint64_t piece = std::min(bytes, most);
-      const MallocResult made = allocator_.malloc(piece, segment.stream);
-      if (!made.ok()) return false;
-      gaps_.push_back(made.block);
-      if (made.address != at || made.block_size > bytes) return false;
-      at += made.block_size;
-      bytes -= made.block_size;
+  static bool is_small(const Segment& segment, Blocks blocks) {
+    if (segment.small) return *segment.small;
+    if (!segment.expandable) return segment.size == kSmallSegment;
+    const auto bytes = [](const PlacedBlock& block) {
+      return block.size != kUnknown ? block.size : block.requested;
+    };
+    for (const PlacedBlock& block : blocks) {
+      if (bytes(block) > kLargestSmall) return false;
     }
-    return true;
+    return !blocks.empty() || segment.size < 10 * kMiB;  // no page of a large pool is smaller
   }
 
-  bool put_block(const Segment& segment, const PlacedBlock& block) {
-    const bool exact = block.requested != 0 && allocator_.round_size(block.requested) == block.size;
-    const MallocResult made =
-        allocator_.malloc(exact ? block.requested : block.size, segment.stream);
-    if (!made.ok()) {
-      ++result_.lost;
-      return false;
-    }
-    if (made.address != block.address || made.block_size != block.size) {
-      gaps_.push_back(made.block);
-      ++result_.lost;
-      return made.address == block.address;
-    }
-    result_.blocks.push_back({block, made.block});
-    return true;
+  // 0: it does not fit. A rest that the allocator would not have split off belongs to the block:
+  // in a large pool no free block is ever that small.
+  uint64_t size_of(const PlacedBlock& block, uint64_t room, bool splits_small) const {
+    if (block.size != kUnknown) return block.size;
+    if (block.requested == 0) return 0;
+    const uint64_t rounded = rules_.round_size(block.requested);
+    if (rounded > room) return 0;
+    if (splits_small) return rounded;
+    const bool splits = room - rounded > kLargestSmall && rounded < rules_.config().max_split_size;
+    return splits ? rounded : room;
   }
 
-  CachingAllocator& allocator_;
-  RecordedSegments& provider_;
-  std::vector<BlockIndex> gaps_;
-  BuildResult result_;
+  const model::CachingAllocator& rules_;
+  BuiltState state_;
 };
 
 }  // namespace
 
-BuildResult build_state(CachingAllocator& allocator, RecordedSegments& provider,
-                        std::span<const Segment> segments, std::vector<PlacedBlock> blocks) {
+BuiltState build_state(const model::CachingAllocator& rules, std::span<const Segment> segments,
+                       std::vector<PlacedBlock> blocks) {
   std::sort(blocks.begin(), blocks.end(), [](const PlacedBlock& left, const PlacedBlock& right) {
     return left.address < right.address;
   });
-  const model::AllocatorConfig config = allocator.config();
-  model::AllocatorConfig plain = config;  // gaps are not of rounded sizes
-  plain.roundup_power2_divisions = {};
-  plain.garbage_collection_threshold = 0;
-  plain.max_split_size = model::kUnlimitedSplit;
-  provider.set_building(true);
-  allocator.set_config(plain);
-  Builder builder(allocator, provider);
+  Builder builder(rules);
   size_t placed = 0;
+  const auto below = [](const PlacedBlock& block, uint64_t address) {
+    return block.address < address;
+  };
   for (const Segment& segment : segments) {
-    const auto first = std::lower_bound(
-        blocks.begin(), blocks.end(), segment.address,
-        [](const PlacedBlock& block, uint64_t address) { return block.address < address; });
-    auto last = first;
-    while (last != blocks.end() && last->address - segment.address < segment.size &&
-           last->size <= segment.size - (last->address - segment.address)) {
-      ++last;
-    }
-    builder.fill(segment, std::span<const PlacedBlock>(first, last));
+    const auto first = std::lower_bound(blocks.begin(), blocks.end(), segment.address, below);
+    const auto last = std::lower_bound(first, blocks.end(), segment.address + segment.size, below);
+    builder.fill(segment, Blocks(first, last));
     placed += static_cast<size_t>(last - first);
   }
-  BuildResult result = builder.finish();
-  result.lost += blocks.size() - std::min(placed, blocks.size());
-  allocator.set_config(config);
-  provider.set_building(false);
-  return result;
+  builder.count_lost(blocks.size() - std::min(placed, blocks.size()));
+  return builder.finish();
 }
 
 }  // namespace fragscope::replay

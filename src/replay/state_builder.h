@@ -1,8 +1,8 @@
-// Puts a fresh allocator into a given state: segments with blocks at given places, by nothing but
-// ordinary requests. Used to go on after a divergence.
+// Segments and live blocks of a recording -> the complete picture that an allocator can be put into
+// (model::CachingAllocator::restore): sizes that the recording does not tell, free blocks between.
 //
-// A block that cannot be there (outside every segment, overlapping another one, of a size that the
-// pool's rules do not allow) is left out and counted.
+// A block that cannot be there (outside every segment, overlapping another one) is left out and
+// counted.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +16,21 @@ namespace fragscope::replay {
 
 struct PlacedBlock {
   uint64_t address = 0;
-  uint64_t size = 0;
-  uint64_t requested = 0;  // 0: unknown
-  bool pending = false;    // freed by the client, still in use
+  uint64_t size = kUnknown;  // unknown: follows from the request and from what lies behind
+  uint64_t requested = 0;    // 0: unknown
+  bool pending = false;      // freed by the client, still in use
 };
 
-struct BuiltBlock {
-  PlacedBlock placed;
-  model::BlockIndex block = model::kNone;
-};
-
-struct BuildResult {
-  std::vector<BuiltBlock> blocks;
+struct BuiltState {
+  std::vector<model::SegmentSnapshot> segments;  // pending blocks as allocated ones
+  std::vector<uint64_t> pending;                 // addresses
   uint64_t lost = 0;
 };
 
-// `allocator` is fresh and asks `provider`; segments come in the order of their creation, blocks in
-// any order. Pending blocks are left allocated; the caller frees them.
-BuildResult build_state(model::CachingAllocator& allocator, RecordedSegments& provider,
-                        std::span<const RecordedSegments::Segment> segments,
-                        std::vector<PlacedBlock> blocks);
+// `rules` tells how requests are rounded; segments come in the order of their creation, blocks in
+// any order.
+BuiltState build_state(const model::CachingAllocator& rules,
+                       std::span<const RecordedSegments::Segment> segments,
+                       std::vector<PlacedBlock> blocks);
 
 }  // namespace fragscope::replay

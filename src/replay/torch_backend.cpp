@@ -9,6 +9,7 @@
 #include "model/simulated_segments.h"
 #include "replay/backend.h"
 #include "replay/figures_of.h"
+#include "replay/pool_use.h"
 
 namespace fragscope::replay {
 namespace {
@@ -76,7 +77,9 @@ class TorchRun {
   }
 
   model::MallocResult request(const Call& call) {
-    const model::MallocResult result = allocator_.malloc(call.bytes, list_.streams[call.stream]);
+    const CallOrigin& origin = list_.origins[call.origin];
+    const model::MallocResult result =
+        pools_.malloc(allocator_, origin.pool, call.bytes, origin.stream);
     if (result.outcome == model::MallocOutcome::kOutOfMemory ||
         result.outcome == model::MallocOutcome::kRejected) {
       OomFact fact;
@@ -104,6 +107,7 @@ class TorchRun {
   model::DeviceMemory memory_;
   model::SimulatedSegments segments_;
   model::CachingAllocator allocator_;
+  PoolUse pools_;
   std::vector<Slot> slots_;
   Slot none_;  // of lists without blocks
   std::vector<OomFact> ooms_;

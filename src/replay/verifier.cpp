@@ -44,13 +44,14 @@ bool usable(uint64_t request) { return request != 0 && request < kLargestRequest
 }  // namespace
 
 DeviceVerifier::DeviceVerifier(const VerifySettings& settings)
-    : settings_(settings), provider_(counts_), calls_(*this) {
+    : settings_(settings), provider_(counts_, settings.refusals_recorded), calls_(*this) {
   provider_.set_total(settings.total_bytes.value_or(kAssumedTotal));
   model_.emplace(settings_.config, *settings_.profile, provider_);
 }
 
 void DeviceVerifier::on_alloc(const BlockOp& op, OpSpan own) {
   ++counts_.block_events;
+  last_block_size_ = op.size;
   if (op.requested == kUnknown) sizes_known_ = false;
   const uint64_t request = op.request();
   if (!usable(request)) {
@@ -60,9 +61,11 @@ void DeviceVerifier::on_alloc(const BlockOp& op, OpSpan own) {
     return;
   }
   complete_recorded(own);
+  end_pools_of(own);
+  note_releases(own);
   const uint64_t calls_before = counts_.segment_calls;
   provider_.begin_call(own, 0);
-  const MallocResult predicted = model_->malloc(request, stream_of(op));
+  const MallocResult predicted = pools_.malloc(*model_, pool_of(op), request, stream_of(op));
   const bool asked_device = counts_.segment_calls != calls_before;
   const bool calls_match = provider_.end_call();
   forget_completed(own);
@@ -71,10 +74,12 @@ void DeviceVerifier::on_alloc(const BlockOp& op, OpSpan own) {
   if (place_matches) {
     ++counts_.address_matches;
     last_address_ = op.address;
+    last_block_size_ = predicted.block_size;
   }
   if (place_matches && calls_match) return;
-  const uint64_t size = op.size != kUnknown ? op.size : model_->round_size(request);
-  const PlacedBlock recorded = {op.address, size, request, false};
+  learn_from_releases();
+  if (calls_match) learn_from_choice(op.address, predicted);
+  const PlacedBlock recorded = {op.address, op.size, request, false};
   std::string rule = rule_of(op, predicted, asked_device);
   if (calls_match) {
     diverge(op.seq, outcome_text(predicted), place_text(op.address, op.size), std::move(rule),
@@ -86,6 +91,14 @@ void DeviceVerifier::on_alloc(const BlockOp& op, OpSpan own) {
             "event before, a setting that the replay does not know, or another split rule");
   }
   resync(&recorded, predicted.ok() ? predicted.block : model::kNone);
+  last_block_size_ = size_at(op.address);
+}
+
+uint64_t DeviceVerifier::size_at(uint64_t address) const {
+  const auto pending = pending_.find(address);
+  if (pending != pending_.end()) return pending->second.size;
+  const model::BlockIndex block = model_->find(address);
+  return block == model::kNone ? kUnknown : model_->blocks()[block].size;
 }
 
 void DeviceVerifier::on_oom(const BlockOp& op, OpSpan own) {
@@ -97,8 +110,10 @@ void DeviceVerifier::on_oom(const BlockOp& op, OpSpan own) {
   if (!usable(request)) return;
   ++counts_.block_events;
   complete_recorded(own);
-  provider_.begin_call(own, op.device_free == kUnknown ? 0 : op.device_free);
-  const MallocResult predicted = model_->malloc(request, stream_of(op));
+  end_pools_of(own);
+  note_releases(own);
+  provider_.begin_call(own, op.device_free == kUnknown ? 0 : op.device_free, /*fails=*/true);
+  const MallocResult predicted = pools_.malloc(*model_, pool_of(op), request, stream_of(op));
   const bool calls_match = provider_.end_call();
   forget_completed(own);
   if (!predicted.ok()) ++counts_.address_matches;
@@ -108,6 +123,7 @@ void DeviceVerifier::on_oom(const BlockOp& op, OpSpan own) {
   }
   keep_first(at_oom_, op.seq, op.time_ns, *model_);
   if (!predicted.ok() && calls_match) return;
+  learn_from_releases();
   std::string rule = rule_of(op, predicted, !calls_match);
   if (calls_match) {
     diverge(op.seq, outcome_text(predicted), "out of memory", std::move(rule),
@@ -121,11 +137,10 @@ void DeviceVerifier::on_oom(const BlockOp& op, OpSpan own) {
 }
 
 void DeviceVerifier::on_empty_cache(OpSpan own) {
-  provider_.begin_call(own, 0);
-  model_->empty_cache();
-  const bool matches = provider_.end_call();
+  const bool matches = empty_cache(own);
   forget_completed(own);
   if (matches) return;
+  learn_from_releases();
   diverge(own.front().seq, provider_.mismatch().predicted, provider_.mismatch().recorded,
           "empty_cache() gives back every segment in which nothing lives, and no other",
           "other segments were empty: an unrecorded event before, or a memory fraction or "
@@ -225,16 +240,148 @@ std::string DeviceVerifier::rule_of(const BlockOp& op, const MallocResult& predi
   return rule;
 }
 
-// Rebuilds the model (unless it has expandable segments) in the recorded state: the recorded
-// segments, the model's allocated blocks but for `last`, which lies where the recording has
-// `instead_of_last`, and the pending ones.
+// Segments of a private pool go back only when nobody uses the pool any more.
+void DeviceVerifier::end_pools_of(OpSpan own) {
+  for (const BlockOp& op : own) {
+    if (op.kind != BlockOpKind::segment_free) continue;
+    const RecordedSegments::Segment* segment = provider_.segment_of(op.address);
+    if (segment && !segment->pool.is_default()) pools_.end(*model_, segment->pool);
+  }
+}
+
+// A run of releases of one private pool's segments is the end of that pool, where the release
+// gives a pool's memory back by itself; else it is a flush of everything.
+bool DeviceVerifier::empty_cache(OpSpan own) {
+  std::optional<model::PoolId> only;
+  bool one_pool = settings_.profile->scoped_empty_cache == model::ScopedEmptyCache::kFreeablePools;
+  for (const BlockOp& op : own) {
+    if (op.kind != BlockOpKind::segment_free) continue;
+    const RecordedSegments::Segment* segment = provider_.segment_of(op.address);
+    const model::PoolId pool = segment ? segment->pool : model::PoolId{};
+    one_pool = one_pool && !pool.is_default() && (!only || *only == pool);
+    only = pool;
+  }
+  end_pools_of(own);
+  note_releases(own);
+  provider_.begin_call(own, 0);
+  model_->empty_cache(one_pool && only ? *only : model::PoolId{});
+  return provider_.end_call();
+}
+
+void DeviceVerifier::note_releases(OpSpan own) {
+  releases_.clear();
+  if (settings_.profile->tie == model::TieRule::kAddress) return;
+  for (const BlockOp& op : own) {
+    if (op.kind != BlockOpKind::segment_free || op.expandable) continue;
+    if (provider_.is_of_start(op.address)) releases_.push_back(op);
+  }
+}
+
+// A flush gives equally large segments of one stream back in the order of their age.
+void DeviceVerifier::learn_from_releases() {
+  if (settings_.config.max_split_size != model::kUnlimitedSplit) return;  // another order
+  bool learned = false;
+  for (size_t i = 1; i < releases_.size(); ++i) {
+    const BlockOp& older = releases_[i - 1];
+    const BlockOp& younger = releases_[i];
+    const bool comparable = older.size == younger.size && older.stream == younger.stream &&
+                            pool_of(older) == pool_of(younger);
+    if (comparable) learned |= start_order_.learn({older.address, younger.address});
+  }
+  releases_.clear();
+  if (learned) provider_.set_start_order(start_order_.order());
+}
+
+// Of two equally large free blocks the one in the older segment is taken.
+void DeviceVerifier::learn_from_choice(uint64_t recorded, const MallocResult& predicted) {
+  if (settings_.profile->tie == model::TieRule::kAddress || !predicted.ok()) return;
+  if (!provider_.is_of_start(recorded) || !provider_.is_of_start(predicted.address)) return;
+  const model::BlockTable& blocks = model_->blocks();
+  const model::Block& taken = blocks[predicted.block];
+  uint64_t taken_from = taken.size;
+  if (taken.next != model::kNone && !blocks[taken.next].active && blocks[taken.next].mapped) {
+    taken_from += blocks[taken.next].size;
+  }
+  for (model::BlockIndex i = 0; i < blocks.limit(); ++i) {
+    const model::Block& other = blocks[i];
+    if (!other.in_use || other.active || !other.mapped || other.address != recorded) continue;
+    if (other.size != taken_from) return;
+    const bool learned = start_order_.learn({provider_.segment_of(recorded)->address,
+                                             provider_.segment_of(predicted.address)->address});
+    if (learned) provider_.set_start_order(start_order_.order());
+    return;
+  }
+}
+
+// Puts a fresh model into the recorded state.
+BuiltState DeviceVerifier::rebuild(std::vector<PlacedBlock> blocks) {
+  pending_.clear();
+  model_.emplace(settings_.config, *settings_.profile, provider_);
+  BuiltState built = build_state(*model_, provider_.segments(), std::move(blocks));
+  model_->restore(built.segments);
+  std::vector<model::PoolId> pools;
+  for (const model::SegmentSnapshot& segment : built.segments) {
+    if (segment.pool.is_default()) continue;
+    if (std::find(pools.begin(), pools.end(), segment.pool) == pools.end()) {
+      pools.push_back(segment.pool);
+    }
+  }
+  pools_.reset(std::move(pools));
+  for (const uint64_t address : built.pending) {
+    const model::BlockIndex block = model_->find(address);
+    if (block != model::kNone) add_pending(address, block);
+  }
+  model_->reset_peak_stats();
+  model_->reset_accumulated_stats();
+  return built;
+}
+
+void DeviceVerifier::take_start() {
+  std::vector<PlacedBlock> blocks;
+  for (const BlockOp& op : start_) {
+    if (op.kind == BlockOpKind::segment_alloc && op.address != kUnknown && op.size != kUnknown) {
+      RecordedSegments::Segment segment;
+      segment.address = op.address;
+      segment.size = op.size;
+      segment.stream = op.stream == kUnknown ? 0 : op.stream;
+      segment.pool = pool_of(op);
+      segment.expandable = op.expandable;
+      if (op.is_small != kUnknown) segment.small = op.is_small == 1;
+      provider_.add(segment);
+      ++start_state_.segments;
+    } else if (op.kind == BlockOpKind::alloc) {
+      blocks.push_back({op.address, op.size, op.requested == kUnknown ? 0 : op.requested, false});
+      ++start_state_.blocks;
+      if (op.size == kUnknown) ++start_state_.sizes_inferred;
+    } else if (op.kind == BlockOpKind::free_requested && !blocks.empty() &&
+               blocks.back().address == op.address) {
+      blocks.back().pending = true;
+    }
+  }
+  start_.clear();
+  start_.shrink_to_fit();
+  std::vector<uint64_t> addresses;
+  for (const RecordedSegments::Segment& segment : provider_.segments()) {
+    addresses.push_back(segment.address);
+  }
+  start_order_.reset(std::move(addresses), settings_.start_choices);
+  provider_.set_start_order(start_order_.order());
+  const BuiltState built = rebuild(std::move(blocks));
+  start_state_.lost = built.lost;
+}
+
+// Rebuilds the model in the recorded state: the recorded segments, the model's allocated blocks but
+// for `last`, which lies where the recording has `instead_of_last`, and the pending ones.
 void DeviceVerifier::resync(const PlacedBlock* instead_of_last, model::BlockIndex last) {
-  if (rebuilt_blocks_ > kRebuiltBlocksLimit || provider_.saw_expandable()) return;
+  if (rebuilt_blocks_ > kRebuiltBlocksLimit) return;
   const uint64_t skipped = last == model::kNone ? kUnknown : model_->blocks()[last].address;
+  const uint64_t least = instead_of_last == nullptr ? 0
+                         : instead_of_last->size != kUnknown
+                             ? instead_of_last->size
+                             : model_->round_size(instead_of_last->requested);
   std::vector<PlacedBlock> blocks;
   const auto add = [&](const PlacedBlock& block) {
-    const bool overlaps = instead_of_last &&
-                          block.address < instead_of_last->address + instead_of_last->size &&
+    const bool overlaps = instead_of_last && block.address < instead_of_last->address + least &&
                           instead_of_last->address < block.address + block.size;
     if (!overlaps) blocks.push_back(block);
     counts_.lost_blocks += overlaps ? 1 : 0;
@@ -249,15 +396,7 @@ void DeviceVerifier::resync(const PlacedBlock* instead_of_last, model::BlockInde
   if (instead_of_last) blocks.push_back(*instead_of_last);
   rebuilt_blocks_ += blocks.size() + 1;
   kept_ = figures_of(model_->stats(), kept_);
-  pending_.clear();
-  model_.emplace(settings_.config, *settings_.profile, provider_);
-  const auto segments = provider_.segments();
-  BuildResult built = build_state(*model_, provider_, segments, std::move(blocks));
-  for (const BuiltBlock& block : built.blocks) {
-    if (block.placed.pending) add_pending(block.placed.address, block.block);
-  }
-  model_->reset_peak_stats();
-  model_->reset_accumulated_stats();
+  const BuiltState built = rebuild(std::move(blocks));
   ++counts_.resyncs;
   counts_.lost_blocks += built.lost;
 }

@@ -47,8 +47,8 @@ class Stacks {
   static std::vector<Frame> shown(std::vector<Frame> frames) {
     const auto native = std::find_if(frames.begin(), frames.end(),
                                      [](const Frame& frame) { return !frame.python; });
-    auto first = std::find_if(native, frames.end(),
-                              [](const Frame& frame) { return !is_plumbing(frame.module); });
+    auto first =
+        std::find_if(native, frames.end(), [](const Frame& frame) { return !is_plumbing(frame); });
     if (first == frames.end() && native == frames.begin()) first = native;
     auto last = frames.end();
     if (native != frames.begin()) {
@@ -86,7 +86,9 @@ class Stacks {
     return path.substr(path.rfind('/') + 1);
   }
 
-  static bool is_plumbing(std::string_view module) {
+  static bool is_plumbing(const Frame& frame) {
+    if (frame.module.empty()) return is_plumbing_function(frame.function);
+    const std::string_view module = frame.module;
     for (const std::string_view start :
          {"libfragscope", "libcudart", "libcuda.so", "libc10_cuda", "libc10.so"}) {
       if (base_name(module).starts_with(start)) return true;
@@ -97,6 +99,16 @@ class Stacks {
   static bool is_interpreter(std::string_view module) {
     const std::string_view name = base_name(module);
     return name.starts_with("libpython") || name.starts_with("python");
+  }
+
+  // Native frames of a snapshot have names and no modules.
+  static bool is_plumbing_function(std::string_view function) {
+    for (const std::string_view start :
+         {"torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::", "gather_with_cpp",
+          "c10::cuda::CUDACachingAllocator::"}) {
+      if (function.starts_with(start)) return true;
+    }
+    return false;
   }
 
   symbolize::Symbolizer* symbols_;
@@ -270,6 +282,12 @@ void note_source(const ProcessMetrics& measured, std::vector<std::string>& notes
       notes.push_back(
           "block source: c10 memory reports; sizes are block sizes, requested sizes, streams and "
           "late completions are not known");
+      return;
+    case replay::BlockSource::snapshot:
+      notes.push_back(
+          "block source: a snapshot that PyTorch wrote; only the caching allocator's memory is in "
+          "it, CUDA's own calls and pinned memory are not");
+      notes.insert(notes.end(), measured.source_notes.begin(), measured.source_notes.end());
       return;
     default:
       return;

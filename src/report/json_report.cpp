@@ -222,7 +222,7 @@ Json phase_json(const PhaseData& phase) {
 }
 
 Json process_json(const ProcessData& process) {
-  Json out = {{"pid", process.pid},
+  Json out = {{"pid", process.pid == 0 ? Json(nullptr) : Json(process.pid)},
               {"program", process.program},
               {"exit", exit_json(process.exit)},
               {"events", process.events},

@@ -94,7 +94,8 @@ class TextWriter {
 
   void process(const ProcessData& data) {
     line("");
-    line("Process {} {}  ({})", data.pid, clean(data.program), exit_text(data.exit));
+    const std::string pid = data.pid == 0 ? "(pid unknown)" : std::to_string(data.pid);
+    line("Process {} {}  ({})", pid, clean(data.program), exit_text(data.exit));
     line("  events   {} {}, {} dropped, {} torn; {} call(s) returned an error{}", data.events,
          data.damage ? "read" : "recorded", data.dropped_events, data.torn_records,
          data.failed_calls,

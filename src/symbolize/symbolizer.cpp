@@ -27,6 +27,15 @@ std::string short_path(const std::string& path) {
   return base_name(path);
 }
 
+// Snapshots hold native frames by name as well: "??", "/src/c10/Exception.cpp".
+bool is_native_source(const std::string& file) {
+  if (file == "??") return true;
+  for (const char* const end : {".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".cu", ".cuh", ".S"}) {
+    if (file.ends_with(end)) return true;
+  }
+  return file.find(".so") != std::string::npos && !file.ends_with(".py");
+}
+
 std::string hex_text(uint64_t value) {
   std::string text;
   for (uint64_t rest = value; rest != 0 || text.empty(); rest >>= 4) {
@@ -121,6 +130,7 @@ Frame Symbolizer::State::python_frame(uint32_t id) const {
   frame.python = true;
   const auto at = tables.python_frames.find(id);
   if (at == tables.python_frames.end()) return frame;
+  frame.python = !is_native_source(at->second.file);
   frame.function = at->second.function;
   frame.file = at->second.file;
   frame.line = at->second.line > 0 ? at->second.line : at->second.first_line;
@@ -216,7 +226,12 @@ std::string frame_text(const Frame& frame) {
     if (frame.function.empty() && frame.file.empty()) return "<unknown Python frame>";
     return frame.function + " (" + short_path(frame.file) + ":" + std::to_string(frame.line) + ")";
   }
-  if (frame.module.empty()) return hex_text(frame.address);
+  if (frame.module.empty() && frame.function.empty()) return hex_text(frame.address);
+  if (frame.module.empty()) {  // known by name
+    const std::string function = without_parameters(frame.function);
+    if (frame.file.empty() || frame.file == "??") return function;
+    return function + " (" + base_name(frame.file) + ":" + std::to_string(frame.line) + ")";
+  }
   if (frame.function.empty()) return base_name(frame.module) + "+" + hex_text(frame.offset);
   const std::string function = without_parameters(frame.function);
   if (frame.file.empty()) return function + " [" + base_name(frame.module) + "]";

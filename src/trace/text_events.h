@@ -22,7 +22,7 @@
 // | module   | START-END FILE_OFFSET PATH [build_id=HEX] [seq=N]                               |
 // | calls    | NAME=N, calls per entry point                                                   |
 // | event    | SEQ or "-" (next number), one kind, and t tid api device stream address size    |
-// |          | requested result aux aux2 stack flags text                                      |
+// |          | requested result aux aux2 stack flags text pool                                 |
 // clang-format on
 //
 // A field of an event that is left out is unknown; t is then the time before, result 0. Numbers are

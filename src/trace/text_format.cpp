@@ -131,7 +131,12 @@ std::string format_event(const Event& event, const TraceTables& tables) {
   known(line, "aux2", event.aux2);
   if (event.stack != kNoStack) field(line, "stack", std::to_string(event.stack));
   if (event.flags != 0) field(line, "flags", hex(event.flags));
-  if (event.text != 0) field(line, "text", name_or_id(tables.texts, event.text));
+  if ((event.flags & kFlagPool) && plane_of(event.kind) == Plane::block) {
+    const PoolName pool = unpack_pool(event.text);
+    field(line, "pool", std::to_string(pool.first) + ',' + std::to_string(pool.second));
+  } else if (event.text != 0) {
+    field(line, "text", name_or_id(tables.texts, event.text));
+  }
   return line;
 }
 

@@ -161,6 +161,17 @@ class TextParser {
     return problem_of(writer_->add_text(id, name));
   }
 
+  static bool pool_of(const std::string& text, Event& event) {
+    const size_t comma = text.find(',');
+    PoolName pool;
+    if (comma == std::string::npos || !number(text.substr(0, comma), pool.first) ||
+        !number(text.substr(comma + 1), pool.second) || !pack_pool(pool, event.text)) {
+      return false;
+    }
+    event.flags |= kFlagPool;
+    return true;
+  }
+
   Problem stack_line() {
     uint32_t id = 0;
     if (tokens_.size() < 2 || !number(tokens_[1].value, id)) return "expected: stack ID ADDRESS…";
@@ -242,6 +253,10 @@ class TextParser {
       return std::nullopt;
     }
     if (token.key == "api") return name_field(token, api_ids_, next_api_, event.api);
+    if (token.key == "pool") {
+      if (pool_of(token.value, event)) return std::nullopt;
+      return "'" + token.value + "' is no pool (expected: FIRST,SECOND)";
+    }
     if (token.key == "text") return name_field(token, text_ids_, next_text_, event.text);
     if (token.key == "result" && token.value == "pending") {
       event.result = kResultPending;
@@ -268,7 +283,12 @@ class TextParser {
     if (key == "aux") return size(value, event.aux);
     if (key == "aux2") return size(value, event.aux2);
     if (key == "stack") return number(value, event.stack);
-    if (key == "flags") return number(value, event.flags);
+    if (key == "flags") {
+      uint32_t flags = 0;
+      const bool good = number(value, flags);
+      event.flags |= flags;  // a pool may have come before
+      return good;
+    }
     return std::nullopt;
   }
 

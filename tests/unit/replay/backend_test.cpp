@@ -49,7 +49,7 @@ TEST_CASE("a call list has the client's calls and nothing of the allocator") {
   CHECK(calls.sizes_known);
   CHECK(calls.unusable == 0);
   CHECK(calls.calls[1].bytes == 1000);
-  CHECK(calls.streams.at(calls.calls[1].stream) == 7);
+  CHECK(calls.origins.at(calls.calls[1].origin) == CallOrigin{7, {}});
   CHECK(calls.calls[2].kind == CallKind::free);
   CHECK(calls.calls[2].slot == calls.calls[0].slot);
   CHECK(calls.calls[3].slot == calls.calls[0].slot);
@@ -145,4 +145,52 @@ TEST_CASE("a backend is named, or refused with what is known") {
   CHECK(name("tcmalloc").find("known: torch, torch-2.N, cuda, plan") != std::string::npos);
   CHECK(name("cuda", "max_split_size_mb:64") == "cuda has no settings; found max_split_size_mb:64");
   CHECK(name("torch-2.4", "nonsense:1").find("nonsense") != std::string::npos);
+}
+
+TEST_CASE("a call list asks first for what lived when recording began, in its pool") {
+  auto event = [seq = uint64_t{0}](EventKind kind, uint64_t address, uint64_t bytes,
+                                   uint32_t flags) mutable {
+    Event made;
+    made.kind = kind;
+    made.seq = ++seq;
+    made.address = address;
+    made.size = made.requested = bytes;
+    made.stream = 0;
+    made.device = 0;
+    made.result = 0;
+    made.flags = kFlagSourceSnapshot | flags;
+    if (flags & kFlagPool) REQUIRE(pack_pool({0, 5}, made.text));
+    return made;
+  };
+  constexpr uint64_t kBase = 0x7000'0000'0000;
+  constexpr uint32_t kPrivate = kFlagAtStart | kFlagPool;
+  const std::vector<Event> events = {
+      event(EventKind::segment_alloc, kBase, 20 * kMiB, kFlagAtStart),
+      event(EventKind::segment_alloc, kBase + 64 * kMiB, 20 * kMiB, kPrivate),
+      event(EventKind::alloc, kBase, 4 * kMiB, kFlagAtStart),
+      event(EventKind::free_requested, kBase, 4 * kMiB, kFlagAtStart),
+      event(EventKind::alloc, kBase + 64 * kMiB, 4 * kMiB, kPrivate),
+      event(EventKind::alloc, kBase + 68 * kMiB, 4 * kMiB, kFlagPool),
+      // Right behind the start, and yet the end of another stream's use:
+      event(EventKind::free_completed, kBase, 4 * kMiB, 0),
+      event(EventKind::alloc, kBase, 2 * kMiB, 0),
+  };
+  const RecordedProcess process = process_of(events);
+  REQUIRE(process.devices.size() == 1);
+  CHECK(process.start_blocks == 2);
+  CHECK(process.perfect());
+  const CallList& list = process.devices[0].calls;
+  REQUIRE(list.calls.size() == 6);
+  CHECK(list.calls[0].kind == CallKind::alloc);
+  CHECK(list.calls[1].kind == CallKind::free_later);
+  const CallOrigin in_pool{0, {0, 5}};
+  CHECK(list.origins.at(list.calls[2].origin) == in_pool);
+  CHECK(list.origins.at(list.calls[3].origin) == in_pool);
+  CHECK(list.calls[4].kind == CallKind::complete);
+  CHECK(list.origins.at(list.calls[5].origin) == CallOrigin{});
+  const BackendRun run = torch_backend(process.rules.profile, process.rules.config)
+                             ->run(list, process.devices[0].backend_device());
+  CHECK(run.figures.segments.peak == 2);  // one for each pool
+  CHECK(run.figures.reserved.peak == 40 * kMiB);
+  CHECK(run.figures.allocated.final == 10 * kMiB);
 }

@@ -1,0 +1,72 @@
+#include "replay/verify_pass.h"
+
+namespace fragscope::replay {
+namespace {
+
+class Pass {
+ public:
+  Pass(const ProcessFacts& facts, const Rules& rules, const PassSettings& settings,
+       VerifyPass& result)
+      : facts_(facts), rules_(rules), settings_(settings), result_(result) {}
+
+  void run(EventStream& events) {
+    const auto take = [&](const BlockOp& op) {
+      VerifyPass::Device* device = device_of(op);
+      if (device == nullptr) return;
+      device->verifier.feed(op);
+      if (device->calls) device->calls->feed(op);
+    };
+    const auto freed = [&](const BlockOp& op) {
+      VerifyPass::Device* device = device_of(op);
+      device->verifier.feed_freed(op);
+      if (device->calls) device->calls->feed_freed(op);
+    };
+    events.rewind();
+    for (auto batch = events.next_batch(); !batch.empty(); batch = events.next_batch()) {
+      result_.plane.feed(batch, take, freed);
+    }
+    for (auto& [index, device] : result_.devices) device->verifier.finish();
+  }
+
+ private:
+  // nullptr: maybe not an allocator's op.
+  VerifyPass::Device* device_of(const BlockOp& op) {
+    if (last_ != nullptr && op.device == last_index_) return last_;
+    const auto found = result_.devices.find(op.device);
+    last_index_ = op.device;
+    last_ = found != result_.devices.end() ? found->second.get() : nullptr;
+    if (last_ != nullptr || op.kind == BlockOpKind::segment_refused) return last_;
+    auto fresh = std::make_unique<VerifyPass::Device>(verify_settings(op.device, facts_, rules_));
+    if (settings_.with_calls) fresh->calls = std::make_unique<CallListBuilder>(settings_.with_seqs);
+    last_ = result_.devices.emplace(op.device, std::move(fresh)).first->second.get();
+    return last_;
+  }
+
+  const ProcessFacts& facts_;
+  const Rules& rules_;
+  const PassSettings& settings_;
+  VerifyPass& result_;
+  VerifyPass::Device* last_ = nullptr;  // of the op before: devices seldom alternate
+  int32_t last_index_ = 0;
+};
+
+}  // namespace
+
+VerifySettings verify_settings(int32_t device, const ProcessFacts& facts, const Rules& rules) {
+  VerifySettings settings;
+  settings.config = rules.config;
+  settings.profile = &rules.profile;
+  settings.total_bytes = facts.device(device).total_bytes;
+  settings.refusals_recorded = facts.block_source != BlockSource::snapshot;
+  const auto choices = facts.start_choices.find(device);
+  if (choices != facts.start_choices.end()) settings.start_choices = choices->second;
+  return settings;
+}
+
+VerifyPass::VerifyPass(EventStream& events, const ProcessFacts& facts, const Rules& rules,
+                       const PassSettings& settings)
+    : plane(facts.block_source) {
+  Pass(facts, rules, settings, *this).run(events);
+}
+
+}  // namespace fragscope::replay

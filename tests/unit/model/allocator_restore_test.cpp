@@ -1,0 +1,207 @@
+// A state put into a fresh allocator is the state, and lives on as the original does.
+#include <map>
+#include <random>
+
+#include "model/caching_allocator.h"
+#include "model/simulated_segments.h"
+#include "tests/support/catch.h"
+#include "tests/support/invariants.h"
+
+using namespace fragscope;
+using namespace fragscope::model;
+
+namespace {
+
+// An allocator over a device of its own, with ascending addresses.
+struct Machine {
+  explicit Machine(const std::string& conf, std::string_view version)
+      : profile(version_profile(version)),
+        memory(0, capacity),
+        segments(memory, capacity, 1ull << 36),
+        allocator(parse_config(conf, profile).value(), profile, segments) {}
+
+  VersionProfile profile;
+  LocalCapacity capacity{1ull << 36};
+  DeviceMemory memory;
+  SimulatedSegments segments;
+  CachingAllocator allocator;
+};
+
+struct Life {
+  std::map<uint64_t, uint64_t> live;  // address -> size
+  std::mt19937_64 random{7};
+
+  void step(CachingAllocator& allocator, std::vector<uint64_t>& answers) {
+    if (live.size() > 4 && random() % 2 == 0) {
+      auto victim = live.begin();
+      std::advance(victim, static_cast<ptrdiff_t>(random() % live.size()));
+      allocator.free(victim->first);
+      live.erase(victim);
+      return;
+    }
+    const uint64_t size = random() % 3 == 0 ? 1 + random() % 4000 : 1 + random() % (24 << 20);
+    const MallocResult made = allocator.malloc(size, random() % 4 == 0 ? 5 : 0);
+    answers.push_back(made.address);
+    if (made.ok()) live[made.address] = size;
+  }
+};
+
+// Fails for every call: what follows must be served from the state alone.
+class NoMemory final : public SegmentProvider {
+ public:
+  std::optional<uint64_t> device_malloc(uint64_t) override { return std::nullopt; }
+  void device_free(uint64_t, uint64_t) override {}
+  DeviceMemoryInfo memory_info() override { return {0, 1ull << 36}; }
+  std::optional<uint64_t> reserve(uint64_t) override { return std::nullopt; }
+  bool map(uint64_t, uint64_t) override { return false; }
+  void unmap(uint64_t, uint64_t) override {}
+  void release(uint64_t, uint64_t) override {}
+};
+
+bool same(const SegmentSnapshot& a, const SegmentSnapshot& b) {
+  if (a.address != b.address || a.total_size != b.total_size || a.stream != b.stream ||
+      a.kind != b.kind || !(a.pool == b.pool) || a.is_expandable != b.is_expandable ||
+      a.allocated_size != b.allocated_size || a.active_size != b.active_size ||
+      a.requested_size != b.requested_size || a.blocks.size() != b.blocks.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < a.blocks.size(); ++i) {
+    const BlockSnapshot& x = a.blocks[i];
+    const BlockSnapshot& y = b.blocks[i];
+    if (x.address != y.address || x.size != y.size || x.state != y.state) return false;
+    if (x.state != BlockState::kInactive && x.requested_size != y.requested_size) return false;
+  }
+  return true;
+}
+
+void check_same(const std::vector<SegmentSnapshot>& a, const std::vector<SegmentSnapshot>& b) {
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    INFO("segment " << i << " at " << a[i].address);
+    CHECK(same(a[i], b[i]));
+  }
+}
+
+void check_levels(const CachingAllocator& a, const CachingAllocator& b) {
+  const auto current = [](const DeviceStats& stats, const VersionProfile& profile) {
+    std::map<std::string, int64_t> values;
+    visit_stats(stats, profile, [&](const std::string& key, int64_t value) {
+      if (key.size() > 8 && key.substr(key.size() - 8) == ".current") values[key] = value;
+    });
+    return values;
+  };
+  CHECK(current(a.stats(), a.profile()) == current(b.stats(), b.profile()));
+}
+
+}  // namespace
+
+TEST_CASE("a restored state is the state, in levels, sets and future places") {
+  const std::string conf = GENERATE("", "max_split_size_mb:32", "expandable_segments:True");
+  const std::string version = GENERATE("2.1", "2.9", "2.15");
+  Machine original(conf, version);
+  Life life;
+  std::vector<uint64_t> answers;
+  for (int i = 0; i < 400; ++i) life.step(original.allocator, answers);
+  const auto state = original.allocator.segments();
+
+  NoMemory nothing;
+  CachingAllocator copy(original.allocator.config(), original.profile, nothing);
+  REQUIRE(copy.restore(state));
+  CHECK(check_invariants(copy).empty());
+  check_same(copy.segments(), state);
+  check_levels(copy, original.allocator);
+
+  // From here on both get the same requests; the copy has only what the state has.
+  Machine twin(conf, version);
+  Life other;
+  std::vector<uint64_t> replayed;
+  for (int i = 0; i < 400; ++i) other.step(twin.allocator, replayed);
+  const size_t before = replayed.size();
+  Life onward = other;
+  std::vector<uint64_t> from_twin, from_copy;
+  size_t compared = 0;
+  for (int i = 0; i < 300; ++i) {
+    Life fork = onward;
+    onward.step(twin.allocator, from_twin);
+    fork.step(copy, from_copy);
+    if (from_twin.size() == from_copy.size() && from_copy.size() > 0 &&
+        from_copy.back() != from_twin.back()) {
+      CHECK(from_copy.back() == 0);  // the twin called for memory
+      break;
+    }
+    ++compared;
+  }
+  CHECK(before == answers.size());
+  CHECK(compared > 0);
+  CHECK(check_invariants(copy).empty());
+}
+
+TEST_CASE("a state whose blocks do not fill their segment is refused whole") {
+  NoMemory nothing;
+  const VersionProfile& profile = version_profile("2.15");
+  const auto with = [&](std::vector<BlockSnapshot> blocks) {
+    SegmentSnapshot segment;
+    segment.address = 4096;
+    segment.total_size = 2048;
+    segment.blocks = std::move(blocks);
+    CachingAllocator allocator({}, profile, nothing);
+    const bool done = allocator.restore(std::vector<SegmentSnapshot>{segment});
+    CHECK(allocator.segments().size() == (done ? 1 : 0));
+    CHECK(allocator.stats().reserved_bytes.all.current == (done ? 2048 : 0));
+    return done;
+  };
+  CHECK(with({{4096, 2048, 0, BlockState::kInactive}}));
+  CHECK_FALSE(with({}));
+  CHECK_FALSE(with({{4096, 1024, 0, BlockState::kInactive}}));
+  CHECK_FALSE(
+      with({{4096, 1024, 0, BlockState::kAllocated}, {5632, 512, 0, BlockState::kAllocated}}));
+  CHECK_FALSE(with({{4608, 1536, 0, BlockState::kAllocated}}));
+  CHECK_FALSE(with({{4096, 0, 0, BlockState::kAllocated}, {4096, 2048, 0, BlockState::kInactive}}));
+}
+
+TEST_CASE("blocks of a private pool are restored into it, with one user") {
+  NoMemory nothing;
+  CachingAllocator allocator({}, version_profile("2.15"), nothing);
+  SegmentSnapshot segment;
+  segment.address = 1 << 20;
+  segment.total_size = 2 << 20;
+  segment.kind = PoolKind::kSmall;
+  segment.pool = {0, 4};
+  segment.blocks = {{1 << 20, 512, 100, BlockState::kAllocated},
+                    {(1 << 20) + 512, (2 << 20) - 512, 0, BlockState::kInactive}};
+  REQUIRE(allocator.restore(std::vector<SegmentSnapshot>{segment}));
+  CHECK(allocator.segments()[0].pool == PoolId{0, 4});
+  CHECK_FALSE(allocator.malloc(512).ok());  // the default pools have nothing
+  REQUIRE(allocator.begin_pool({0, 4}));
+  CHECK(allocator.malloc(512).address == (1 << 20) + 512);
+  CHECK(allocator.end_pool({0, 4}));
+  CHECK(allocator.release_pool({0, 4}));
+  CHECK(allocator.release_pool({0, 4}));
+  CHECK_FALSE(allocator.release_pool({0, 4}));
+}
+
+TEST_CASE("mapped parts of one expandable segment grow where they were") {
+  Machine machine("expandable_segments:True", "2.15");
+  const uint64_t mi = 1 << 20;
+  const uint64_t base = machine.segments.reserve(1ull << 37).value_or(0);
+  REQUIRE(base != 0);
+  NoMemory nothing;
+  CachingAllocator allocator(parse_config("expandable_segments:True", machine.profile).value(),
+                             machine.profile, nothing);
+  const auto part = [&](uint64_t offset, uint64_t bytes, BlockState state) {
+    SegmentSnapshot segment;
+    segment.address = base + offset;
+    segment.total_size = bytes;
+    segment.kind = PoolKind::kLarge;
+    segment.is_expandable = true;
+    segment.blocks = {{base + offset, bytes, bytes, state}};
+    return segment;
+  };
+  REQUIRE(allocator.restore(std::vector<SegmentSnapshot>{
+      part(0, 40 * mi, BlockState::kAllocated), part(60 * mi, 20 * mi, BlockState::kInactive)}));
+  CHECK(check_invariants(allocator).empty());
+  CHECK(allocator.stats().segment.all.current == 0);
+  CHECK(allocator.stats().reserved_bytes.all.current == static_cast<int64_t>(60 * mi));
+  CHECK(allocator.malloc(10 * mi).address == base + 60 * mi);
+  CHECK_FALSE(allocator.malloc(30 * mi).ok());  // would have to map
+}
