@@ -16,6 +16,8 @@ struct HeldAlloc {
   uint64_t address;
   uint64_t requested;
   uint64_t stream;
+  uint32_t pool;  // packed PoolName
+  bool pool_known;
 };
 
 // The event of a call that has not returned yet.

@@ -32,8 +32,19 @@ uint32_t source_flag() {
                                                                      : kFlagSourceReport;
 }
 
+// The pool of a tracker's entry, as events hold it; false: not told, or no name of PyTorch's.
+bool packed_pool(const fragscope_torch_entry& entry, uint32_t& pool) {
+  return entry.pool_known != 0 && pack_pool({entry.pool_first, entry.pool_second}, pool);
+}
+
 void write_block(Event& event) {
   if (Session* const session = session_for(event.kind)) submit(*session, event);
+}
+
+void put_held_pool(Event& event, const HeldAlloc& held) {
+  if (!held.pool_known) return;
+  event.flags |= kFlagPool;
+  event.text = held.pool;
 }
 
 // What the tracker said of a block for which no report came.
@@ -48,6 +59,7 @@ void flush_held() {
   event.requested = held.requested;
   event.stream = held.stream;
   event.flags = kFlagSourceAdaptor;
+  put_held_pool(event, held);
   write_block(event);
 }
 
@@ -80,6 +92,8 @@ void fill_from_entry(Event& event, const fragscope_torch_entry& entry) {
   event.device = entry.device;
   event.stream = entry.stream;
   event.flags = kFlagSourceAdaptor;
+  const bool has_pool = event.kind != EventKind::annotate && event.kind != EventKind::snapshot;
+  if (has_pool && packed_pool(entry, event.text)) event.flags |= kFlagPool;
   switch (event.kind) {
     case EventKind::free_requested:
     case EventKind::free_completed:
@@ -109,7 +123,9 @@ void on_tracker_entry(const fragscope_torch_entry* entry) {
   if (t_state.in_shim) return;
   flush_held();
   if (entry->action == FRAGSCOPE_TORCH_ALLOC) {
-    t_state.held = {true, entry->device, entry->address, entry->size, entry->stream};
+    HeldAlloc& held = t_state.held;
+    held = {true, entry->device, entry->address, entry->size, entry->stream, 0, false};
+    held.pool_known = packed_pool(*entry, held.pool);
     return;
   }
   Event event;
@@ -121,18 +137,21 @@ void on_tracker_entry(const fragscope_torch_entry* entry) {
 
 const fragscope_torch_host kHost = {FRAGSCOPE_TORCH_ADAPTOR_VERSION, on_tracker_entry};
 
-// <directory>/<build-id>.so; false when there is no such place.
+// <directory>/<build-id>-<version of the adaptor>.so; false when there is no such place.
 bool adaptor_path(char (&path)[4096], const char* id) {
   const char* const directory = secure_getenv("FRAGSCOPE_TORCH_ADAPTOR_DIR");
   const char* const cache = secure_getenv("XDG_CACHE_HOME");
   const char* const home = secure_getenv("HOME");
   int length = 0;
   if (directory != nullptr) {
-    length = std::snprintf(path, sizeof path, "%s/%s.so", directory, id);
+    length = std::snprintf(path, sizeof path, "%s/%s-%u.so", directory, id,
+                           FRAGSCOPE_TORCH_ADAPTOR_VERSION);
   } else if (cache != nullptr && cache[0] == '/') {
-    length = std::snprintf(path, sizeof path, "%s/fragscope/adaptors/%s.so", cache, id);
+    length = std::snprintf(path, sizeof path, "%s/fragscope/adaptors/%s-%u.so", cache, id,
+                           FRAGSCOPE_TORCH_ADAPTOR_VERSION);
   } else if (home != nullptr) {
-    length = std::snprintf(path, sizeof path, "%s/.cache/fragscope/adaptors/%s.so", home, id);
+    length = std::snprintf(path, sizeof path, "%s/.cache/fragscope/adaptors/%s-%u.so", home, id,
+                           FRAGSCOPE_TORCH_ADAPTOR_VERSION);
   }
   return length > 0 && static_cast<size_t>(length) < sizeof path;
 }
@@ -204,6 +223,7 @@ void report_alloc(Session& session, const void* address, int64_t bytes, uint64_t
     event.requested = held.requested;
     event.stream = held.stream;
     event.flags = kFlagSourceAdaptor;
+    put_held_pool(event, held);
   } else {
     flush_held();
   }

@@ -89,8 +89,9 @@ Result<Measured> measure(const std::string& path) {
   std::vector<metrics::ProcessMetrics> processes;
   for (trace::TraceReader& reader : run->processes) {
     reader.load_tables();
-    replay::TraceStream events(reader);
-    processes.push_back(metrics::measure_process(events, process_facts(*run, reader)));
+    const replay::ProcessFacts facts = process_facts(*run, reader);
+    ProcessEvents events(reader, facts);
+    processes.push_back(metrics::measure_process(events.stream(), facts));
     if (reader.damage()) measured.gaps.push_back(reader.damage()->text);
     const uint64_t dropped = reader.process().dropped_events;
     if (dropped > 0) {

@@ -65,8 +65,9 @@ std::vector<Trial> try_settings(replay::EventStream& events, const replay::Proce
 
 ProcessFindings examine(const OpenRun& run, trace::TraceReader& reader) {
   reader.load_tables();
-  replay::TraceStream events(reader);
   const replay::ProcessFacts facts = process_facts(run, reader);
+  ProcessEvents sized(reader, facts);
+  replay::EventStream& events = sized.stream();
   const metrics::ProcessMetrics measured = metrics::measure_process(events, facts);
   ProcessFindings result{facts.pid, facts.program, {}, {}};
   bool fragmented = false;

@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "shim/torch_adaptor/build_command.h"
+#include "shim/torch_adaptor/torch_adaptor.h"
 #include "tools/program_lookup.h"
 #include "tools/subprocess.h"
 
@@ -197,7 +198,8 @@ Result<AdaptorBuild> ensure_adaptor(const AdaptorRequest& request) {
   ::chmod(request.directory.c_str(), 0700);
   const BuildLock lock(request.directory);
   if (!lock.held()) return system_error(request.directory);
-  const std::string path = request.directory + "/" + request.torch.build_id + ".so";
+  const std::string path = request.directory + "/" + request.torch.build_id + "-" +
+                           std::to_string(FRAGSCOPE_TORCH_ADAPTOR_VERSION) + ".so";
   const std::string note = note_of(request.torch, source);
   const bool current =
       fs::exists(path, failed) && read_file(fs::path(path).replace_extension(".txt")) == note;

@@ -18,6 +18,11 @@ void on_entry(const c10::cuda::CUDACachingAllocator::TraceEntry& entry) {
   out.address = static_cast<uint64_t>(entry.addr_);
   out.size = static_cast<uint64_t>(entry.size_);
   out.stream = reinterpret_cast<uint64_t>(entry.stream_);
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
+  out.pool_first = static_cast<uint64_t>(entry.mempool_.first);
+  out.pool_second = static_cast<uint64_t>(entry.mempool_.second);
+  out.pool_known = 1;
+#endif
   g_host->entry(&out);
 }
 

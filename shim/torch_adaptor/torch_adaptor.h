@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-#define FRAGSCOPE_TORCH_ADAPTOR_VERSION 1u
+#define FRAGSCOPE_TORCH_ADAPTOR_VERSION 2u
 
 /* TraceEntry::Action of PyTorch 2.4 and later; the numbers have never changed. */
 enum fragscope_torch_action {
@@ -31,6 +31,9 @@ struct fragscope_torch_entry {
   uint64_t address;
   uint64_t size; /* bytes: requested (blocks) or of the segment */
   uint64_t stream;
+  uint64_t pool_first; /* MempoolId_t; with pool_known (PyTorch 2.8 and later) */
+  uint64_t pool_second;
+  int32_t pool_known;
 };
 
 /* The shim's side. `entry` is called under the allocator's lock, on the thread that allocates. */

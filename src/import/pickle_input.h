@@ -25,6 +25,20 @@ class PickleInput {
   uint64_t offset() const { return base_ + at_; }
   uint64_t remaining() const { return size() - offset(); }
 
+  // A little-endian number; false at the end.
+  template <typename T>
+  bool read(T& value) {
+    if (sizeof(T) > window_.size() - at_) {
+      const auto bytes = take(sizeof(T));
+      if (bytes.size() != sizeof(T)) return false;
+      std::memcpy(&value, bytes.data(), sizeof(T));
+      return true;
+    }
+    std::memcpy(&value, window_.data() + at_, sizeof(T));
+    at_ += sizeof(T);
+    return true;
+  }
+
   // `count` bytes, or none when fewer are left. Valid until the next call.
   std::span<const std::byte> take(uint64_t count) {
     if (count > window_.size() - at_ && !refill(count)) return {};

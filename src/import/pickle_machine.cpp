@@ -125,14 +125,6 @@ PickleMachine::Step PickleMachine::fail(ErrorCode code, const std::string& what)
 
 PickleMachine::Step PickleMachine::cut() { return damaged("the pickle is cut"); }
 
-template <typename T>
-bool PickleMachine::read(T& value) {
-  const auto bytes = in_.take(sizeof value);
-  if (bytes.size() != sizeof value) return false;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  return true;
-}
-
 bool PickleMachine::read_bytes(uint64_t count, std::string_view& bytes) {
   if (count == 0) {
     bytes = {};
@@ -258,23 +250,32 @@ Value PickleMachine::collected(Value value, std::optional<uint32_t> key) {
   return part;
 }
 
+// Parts that follow each other are one run.
+void PickleMachine::append_item(std::vector<Value>& items, Value item) {
+  const bool is_run = item.tag() >= Tag::entry && item.tag() <= Tag::annotation;
+  if (is_run && !items.empty() && items.back().tag() == item.tag()) {
+    const Value last = items.back();
+    if (last.id() + last.count() == item.id() && last.count() < kLongestRun) {
+      items.back() = Value::run(last.tag(), last.id(), last.count() + 1);
+      return;
+    }
+  }
+  values_.append(items, item);
+}
+
 PickleMachine::Step PickleMachine::append_from(size_t first) {
   if (first == 0 || first > stack_.size()) return damaged("the pickle appends to nothing");
   const Value list = stack_[first - 1];
   if (list.tag() != Tag::list) return damaged("the pickle appends to what is no list");
+  std::vector<Value>* items = values_.items(list);
   for (size_t i = first; i < stack_.size(); ++i) {
-    const Value item = collected(stack_[i], std::nullopt);
-    std::vector<Value>* items = values_.items(list);
-    if (!items) return damaged("the pickle appends to a list that is finished");
-    const bool is_run = item.tag() >= Tag::entry && item.tag() <= Tag::annotation;
-    if (is_run && !items->empty() && items->back().tag() == item.tag()) {
-      const Value last = items->back();
-      if (last.id() + last.count() == item.id() && last.count() < kLongestRun) {
-        items->back() = Value::run(last.tag(), last.id(), last.count() + 1);
-        continue;
-      }
+    Value item = stack_[i];
+    if (item.is_container()) {
+      item = collected(item, std::nullopt);
+      items = values_.items(list);  // it may have been given back, or moved
     }
-    values_.append(*items, item);
+    if (!items) return damaged("the pickle appends to a list that is finished");
+    append_item(*items, item);
   }
   stack_.resize(first);
   return Step::next;
@@ -433,6 +434,7 @@ PickleMachine::Step PickleMachine::step() {
   uint8_t code = 0;
   Value value;
   if (!read(code)) return cut();
+  if (code == kLongBinGet || code == kBinGet) return step_memo(code);  // most of every snapshot
   switch (code) {
     case kMark:
       if (marks_.size() == marks_.capacity() &&

@@ -53,7 +53,9 @@ class PickleMachine {
   Step cut();
 
   template <typename T>
-  bool read(T& value);
+  bool read(T& value) {
+    return in_.read(value);
+  }
   bool read_line(std::string& line);
   bool read_bytes(uint64_t count, std::string_view& bytes);
   Step push(Value value);
@@ -62,6 +64,7 @@ class PickleMachine {
   Step push_tuple(size_t count);
   Step put_memo(uint64_t index);
   Step get_memo(uint64_t index);
+  void append_item(std::vector<Value>& items, Value item);
   Step append_from(size_t first);
   Step set_items_from(size_t first);
   Value collected(Value value, std::optional<uint32_t> key);

@@ -99,3 +99,45 @@ def test_trace_adds_up_to_torchs_own_figures(build, tmp_path, monkeypatch, scrip
     if not settings:
         driver = [(e["address"], e["size"]) for e in events if e["kind"] == "device_alloc"]
         assert driver == [(e["address"], e["size"]) for e in blocks if e["kind"] == "segment_alloc"]
+
+
+POOLS = """
+import random, torch
+random.seed(5)
+
+def churn(live, steps):
+    for _ in range(steps):
+        if live and random.random() < 0.5:
+            live.pop(random.randrange(len(live)))
+        else:
+            live.append(torch.empty(int(2 ** random.uniform(3, 25)), dtype=torch.uint8, device="cuda"))
+
+live, held, pool = [], [], torch.cuda.MemPool()
+churn(live, 300)
+for _ in range(3):
+    with torch.cuda.use_mem_pool(pool):
+        churn(held, 100)
+    churn(live, 100)
+del held
+churn(live, 100)
+del pool
+torch.cuda.empty_cache()
+churn(live, 100)
+"""
+
+
+def test_private_pools_are_told_and_verified(build, tmp_path):
+    script = tmp_path / "pools.py"
+    script.write_text(POOLS)
+    out = tmp_path / "run.fsr"
+    run(build, "-o", out, script=script)
+    tool = build / "bin/fragscope"
+    listing = subprocess.run([tool, "events", "--jsonl", out], capture_output=True, text=True, check=True)
+    events = [json.loads(line) for line in listing.stdout.splitlines()]
+    pools = {tuple(e["pool"]) for e in events if e["kind"] in ("alloc", "segment_alloc")}
+    assert len(pools) == 2 and (0, 0) in pools
+    replayed = subprocess.run([tool, "replay", "--json", out], capture_output=True, text=True, check=True)
+    verify = json.loads(replayed.stdout)["processes"][0]["devices"][0]["verify"]
+    assert verify["first_divergence"] is None
+    assert verify["address_matches"] == verify["block_events"] > 300
+    assert verify["segment_matches"] == verify["segment_calls"]

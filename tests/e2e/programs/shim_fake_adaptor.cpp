@@ -8,7 +8,7 @@ const fragscope_torch_host* g_host = nullptr;
 const fragscope_torch_adaptor kSelf = {FRAGSCOPE_TORCH_ADAPTOR_VERSION, "9.9.0"};
 
 void on_entry(int action, int device, uint64_t address, uint64_t size, uint64_t stream) {
-  const fragscope_torch_entry entry = {action, device, address, size, stream};
+  const fragscope_torch_entry entry = {action, device, address, size, stream, 0, 0, 0};
   g_host->entry(&entry);
 }
 
