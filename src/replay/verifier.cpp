@@ -136,7 +136,27 @@ void DeviceVerifier::on_oom(const BlockOp& op, OpSpan own) {
   resync(nullptr, predicted.ok() ? predicted.block : model::kNone);
 }
 
+// A flush gives the default pools back first: releases of one private pool before them are that
+// pool's end, a call of its own.
 void DeviceVerifier::on_empty_cache(OpSpan own) {
+  size_t end = 0;
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (own[i].kind != BlockOpKind::segment_free) continue;
+    const RecordedSegments::Segment* segment = provider_.segment_of(own[i].address);
+    if (!segment || segment->pool.is_default()) break;
+    end = i + 1;
+  }
+  const bool more =
+      std::any_of(own.begin() + static_cast<ptrdiff_t>(end), own.end(),
+                  [](const BlockOp& op) { return op.kind == BlockOpKind::segment_free; });
+  if (end > 0 && more) {
+    verify_release(own.first(end));
+    own = own.subspan(end);
+  }
+  verify_release(own);
+}
+
+void DeviceVerifier::verify_release(OpSpan own) {
   const bool matches = empty_cache(own);
   forget_completed(own);
   if (matches) return;

@@ -107,6 +107,7 @@ class DeviceVerifier {
   void learn_from_releases();
   void learn_from_choice(uint64_t recorded, const model::MallocResult& predicted);
   bool empty_cache(OpSpan own);
+  void verify_release(OpSpan own);
 
   VerifySettings settings_;
   VerifyCounts counts_;
