@@ -14,6 +14,16 @@
 namespace fragscope::replay {
 namespace {
 
+// Size of a device that nothing tells: bounds nothing but an expandable segment's address space, of
+// which a dozen must fit into the device's window.
+constexpr uint64_t kAssumedTotal = 192ull << 30;
+
+uint64_t total_of(const BackendDevice& device) {
+  if (device.total_bytes) return *device.total_bytes;
+  const bool unlimited = device.capacity == model::LocalCapacity::kUnlimited;
+  return unlimited ? kAssumedTotal : device.capacity;
+}
+
 int window_of(int device) { return std::clamp(device, 0, model::kMaxDevices - 1); }
 
 class TorchRun {
@@ -23,7 +33,7 @@ class TorchRun {
       : list_(list),
         capacity_(device.capacity),
         memory_(window_of(device.ordinal), capacity_),
-        segments_(memory_, capacity_, device.total_bytes.value_or(device.capacity)),
+        segments_(memory_, capacity_, total_of(device)),
         allocator_(config, profile, segments_),
         slots_(list.slots) {}
 

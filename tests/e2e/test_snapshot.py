@@ -155,6 +155,16 @@ def test_what_if_on_a_snapshot(fragscope, dump):
     assert any("requested first, in the order of its addresses" in note for note in process["notes"])
 
 
+def test_what_if_without_a_known_device_size(fragscope, dump):
+    data = mid_run()
+    data["device_traces"][0] = [entry for entry in data["device_traces"][0] if entry["action"] != "oom"]
+    device = replayed(fragscope, dump(data), "--alloc-conf", "expandable_segments:True")["devices"][0]
+    assert device["capacity_bytes"] is None
+    assert device["ooms"] == []
+    assert device["reserved_bytes"]["peak"] == 20 * MIB
+    assert device["allocated_bytes"]["peak"] == 12 * MIB + 512
+
+
 def test_segments_alone_give_a_report_and_no_replay(fragscope, dump):
     data = whole_run()
     data["device_traces"] = [[], []]
