@@ -17,8 +17,8 @@
 #include "metrics/gauge.h"
 #include "metrics/heap.h"
 #include "metrics/layout.h"
-#include "metrics/phases.h"
 #include "metrics/memory_info.h"
+#include "metrics/phases.h"
 #include "metrics/shared_memory.h"
 #include "replay/event_stream.h"
 #include "replay/figures.h"
@@ -60,7 +60,7 @@ struct ProcessMetrics {
   uint64_t probes = 0;        // of them: for a kind of handle, answered with a refusal
   std::vector<FailedCall> failures;
   SharedMemory shared;
-  uint64_t anomalies = 0;  // events that contradict each other
+  uint64_t anomalies = 0;                 // events that contradict each other
   std::vector<std::string> source_notes;  // what a snapshot leaves open, in sentences
 };
 

@@ -159,8 +159,8 @@ std::string render_segment_map(const Layout& layout, const SegmentMapStyle& styl
     drawn += segment->size;
   }
   if (rows.size() < layout.size()) {
-    out += "… and " + std::to_string(layout.size() - rows.size()) +
-           " more segments, together " + format_size(total - drawn) + "\n";
+    out += "… and " + std::to_string(layout.size() - rows.size()) + " more segments, together " +
+           format_size(total - drawn) + "\n";
   }
   return out;
 }

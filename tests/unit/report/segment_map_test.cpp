@@ -65,8 +65,7 @@ TEST_CASE("a segment map draws what has most free bytes and sums up the rest") {
   const std::string text = render_segment_map(two_segments(), style);
   CHECK(text.find("0x000010000000") != std::string::npos);
   CHECK(text.find("0x000000100000") == std::string::npos);
-  CHECK(text.find("and 1 more segments, together 20.00 MiB\n") !=
-        std::string::npos);
+  CHECK(text.find("and 1 more segments, together 20.00 MiB\n") != std::string::npos);
   CHECK(render_segment_map({}, style) == "(no segments)\n");
 }
 
