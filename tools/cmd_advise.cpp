@@ -103,7 +103,7 @@ Json tried_json(const TriedSettings& tried) {
 
 Json advised_json(const Advised& advised) {
   Json out = {
-      {"pid", advised.facts.pid},
+      {"pid", advised.facts.pid == 0 ? Json(nullptr) : Json(advised.facts.pid)},
       {"program", advised.facts.program},
       {"device", advised.device},
       {"torch_version", advised.torch_version},
@@ -133,7 +133,7 @@ std::string text_of(const std::vector<Advised>& all) {
   for (const Advised& advised : all) {
     text += text.empty() ? "" : "\n";
     text += fmt::format(
-        "process {} {}, device {}, torch {}{}\n", advised.facts.pid,
+        "process {} {}, device {}, torch {}{}\n", pid_text(advised.facts.pid),
         one_line(advised.facts.program), advised.device, advised.torch_version,
         advised.capacity ? ", " + format_size(*advised.capacity) + " to be had" : std::string());
     if (advised.advice) {

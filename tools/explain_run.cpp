@@ -168,7 +168,8 @@ std::vector<const TraceFinding*> shown(const ProcessFindings& process) {
 }
 
 std::string text_of(const ProcessFindings& process, const diagnose::StackLines& stack_lines) {
-  std::string out = fmt::format("process {} {}\n", process.pid, one_line(process.program));
+  std::string out =
+      fmt::format("process {} {}\n", pid_text(process.pid), one_line(process.program));
   const auto list = shown(process);
   if (list.empty() || !decides(*list.front())) out += "no request was refused\n";
   for (const TraceFinding* finding : list) {
@@ -180,7 +181,9 @@ std::string text_of(const ProcessFindings& process, const diagnose::StackLines& 
 }
 
 Json process_json(const ProcessFindings& process, const diagnose::StackLines& stack_lines) {
-  Json out = {{"pid", process.pid}, {"program", process.program}, {"moments", Json::array()}};
+  Json out = {{"pid", process.pid == 0 ? Json(nullptr) : Json(process.pid)},
+              {"program", process.program},
+              {"moments", Json::array()}};
   for (const TraceFinding& finding : process.findings) {
     out["moments"].push_back(finding_json(finding, stack_lines));
   }

@@ -115,6 +115,10 @@ report::TextStyle output_style() {
   return style;
 }
 
+std::string pid_text(uint32_t pid) {
+  return pid == 0 ? std::string("(pid unknown)") : std::to_string(pid);
+}
+
 int print_output(const std::string& text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (!written || std::fflush(stdout) != 0) return fail("cannot write the answer", kExitOutput);

@@ -48,6 +48,9 @@ std::optional<report::DamageData> damage_of(const trace::TraceReader& reader, ui
 // For standard output: colours and width only on a terminal.
 report::TextStyle output_style();
 
+// "4711", or "(pid unknown)" for 0: a snapshot names no process.
+std::string pid_text(uint32_t pid);
+
 // Writes all of `text` to standard output; the command's exit code.
 int print_output(const std::string& text);
 

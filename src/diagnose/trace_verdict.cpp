@@ -44,8 +44,9 @@ Request request_of(const Scene& scene, const model::AllocatorConfig& config) {
   request.segment = scene.by_segment || request.rounded == 0
                         ? request.rounded
                         : model::segment_bytes(request.rounded, config);
-  request.kind.small = request.rounded <= model::kSmallSize ||
-                       (scene.by_segment && request.rounded == model::kSmallBuffer);
+  request.kind.small =
+      scene.requested && (request.rounded <= model::kSmallSize ||
+                          (scene.by_segment && request.rounded == model::kSmallBuffer));
   request.kind.stream = scene.stream;
   return request;
 }
