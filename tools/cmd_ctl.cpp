@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -16,6 +17,7 @@ namespace {
 struct CtlOptions {
   uint32_t pid = 0;
   std::string text;
+  std::string log_path;  // of the process, once found
 };
 
 int with_log(const CtlOptions& options, int (*act)(log::LogControl&, const CtlOptions&)) {
@@ -23,7 +25,9 @@ int with_log(const CtlOptions& options, int (*act)(log::LogControl&, const CtlOp
   if (!path) return fail(path.error());
   auto control = log::LogControl::open(*path);
   if (!control) return fail(control.error());
-  return act(*control, options);
+  CtlOptions own = options;
+  own.log_path = *path;
+  return act(*control, own);
 }
 
 int start(log::LogControl& control, const CtlOptions& options) {
@@ -56,12 +60,21 @@ int mark(log::LogControl& control, const CtlOptions& options) {
 
 // Without a collector the log is a file that readers read as it is: nothing is held back.
 int flush(log::LogControl& control, const CtlOptions& options) {
+  constexpr std::chrono::milliseconds kStep{10};
+  constexpr int kMostSteps = 1000;
+  constexpr int kStepsToBegin = 100;
+  // `fragscope run` takes a log up a moment after it begins; a plain preload's stays alone.
+  const auto directory = std::filesystem::path(options.log_path).parent_path();
+  std::error_code ignored;
+  const bool alone =
+      directory.extension() == ".fsr" && !std::filesystem::exists(directory / "run.json", ignored);
+  for (int step = 0; !alone && !control.has_collector() && step < kStepsToBegin; ++step) {
+    std::this_thread::sleep_for(kStep);
+  }
   if (!control.has_collector()) {
     fmt::print("process {} has no collector: its log can be read as it is\n", options.pid);
     return kExitOk;
   }
-  constexpr std::chrono::milliseconds kStep{10};
-  constexpr int kMostSteps = 1000;
   const uint64_t number = control.request_flush();
   for (int step = 0; step < kMostSteps; ++step) {
     if (control.flush_done() >= number) {

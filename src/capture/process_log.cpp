@@ -113,23 +113,24 @@ Status ProcessLog::take(bool is_alive) {
   if (!state) return state.error();
   dropped_events_ = state->dropped_events;
   const uint64_t most = std::clamp<uint64_t>(state->capacity_slots / 4, 1, kDrainSlots);
+  // Asked before reading: what was in the log when somebody asked is then read below.
+  const uint64_t flush_wanted = reader_->flush_wanted();
   // A live process is left after one lap, so that one busy log does not starve the others.
   uint64_t left = is_alive ? state->capacity_slots : UINT64_MAX;
   while (left > 0) {
     const auto passed = reader_->read(*converter_, is_alive, std::min(most, left));
     if (!passed) return passed.error();
     if (converter_->error()) return *converter_->error();
-    if (*passed == 0) break;
+    if (*passed == 0) return serve_flush(flush_wanted);
     left -= *passed;
     if (reader_->position() - flushed_position_ < most) continue;
     if (Status status = publish(); !status) return status;
   }
-  return serve_flush();
+  return Done{};
 }
 
-// `fragscope ctl flush`: what was in the log by now is in the file.
-Status ProcessLog::serve_flush() {
-  const uint64_t wanted = reader_->flush_wanted();
+// `fragscope ctl flush`: what was in the log when request `wanted` was made is in the file.
+Status ProcessLog::serve_flush(uint64_t wanted) {
   if (wanted == flushes_done_) return Done{};
   if (Status status = publish(); !status) return status;
   flushes_done_ = wanted;

@@ -60,7 +60,7 @@ class ProcessLog {
   Status start_trace();
   Status take(bool is_alive);
   Status publish();
-  Status serve_flush();
+  Status serve_flush(uint64_t wanted);
   Status end();
   Status fail(const Error& error);
   void discard(Phase phase);
