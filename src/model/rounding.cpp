@@ -13,11 +13,14 @@ uint64_t divisions_for(uint64_t requested, const AllocatorConfig& config) {
   return config.roundup_power2_divisions[static_cast<size_t>(entry)];
 }
 
-// `size` rounded up to the next of `divisions` steps between two powers of two. `size` is above 512
-// times `divisions`, so a step has at least 256 bytes.
+// `size` rounded up to the next of `divisions` steps between two powers of two. Divisions of 2^55
+// and more have no step: 512 times them has wrapped to 0, and what is left is the next power of
+// two.
 uint64_t next_division(uint64_t size, uint64_t divisions) {
   if (divisions <= 1 || std::has_single_bit(size)) return size;
-  const uint64_t step = std::bit_floor(size) >> (63 - std::countl_zero(divisions));
+  const uint64_t floor = std::bit_floor(size);
+  const uint64_t step = floor >> (63 - std::countl_zero(divisions));
+  if (step == 0) return floor << 1;
   const uint64_t low = size & ~(step - 1);
   return low == size ? size : low + step;
 }

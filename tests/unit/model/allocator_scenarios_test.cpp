@@ -402,3 +402,13 @@ TEST_CASE("a division finer than a size of few bytes doubles its power of two") 
   config.roundup_power2_divisions.fill(1024);
   CHECK(round_request(1024 * 512 + 1, config, profile) == 1024 * 512 + 512);
 }
+
+// Found by random settings strings: every power of two is accepted as a number of divisions.
+TEST_CASE("divisions whose step vanishes round to the next power of two") {
+  AllocatorConfig config;
+  config.roundup_power2_divisions.fill(1ull << 63);
+  const VersionProfile& profile = version_profile("2.15");
+  CHECK(round_request(1025, config, profile) == 2048);
+  CHECK(round_request(1048577, config, profile) == 2097152);
+  CHECK(round_request(4096, config, profile) == 4096);
+}
