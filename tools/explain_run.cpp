@@ -12,6 +12,7 @@
 #include "metrics/process_metrics.h"
 #include "replay/event_stream.h"
 #include "replay/replayer.h"
+#include "report/stack_lines.h"
 #include "symbolize/symbolizer.h"
 #include "tools/command.h"
 #include "tools/progress.h"
@@ -146,13 +147,13 @@ Json trials_json(const std::vector<Trial>& trials) {
   return out;
 }
 
-diagnose::StackLines lines_by(symbolize::Symbolizer& symbols) {
-  return [&symbols](uint32_t stack, uint64_t seq) {
-    std::vector<std::string> lines;
-    for (const symbolize::Frame& frame : symbols.resolve_stack(stack, seq)) {
-      lines.push_back(symbolize::frame_text(frame));
-    }
-    return lines;
+// JSON has whole stacks; text folds what belongs to a framework.
+diagnose::StackLines lines_by(symbolize::Symbolizer& symbols, bool json) {
+  constexpr size_t kAll = 1000;
+  report::StackStyle style;
+  if (json) style = {kAll, false};
+  return [lines = report::StackLines(&symbols, style)](uint32_t stack, uint64_t seq) {
+    return lines.lines(stack, seq);
   };
 }
 
@@ -241,7 +242,7 @@ int explain_run(const std::string& path, bool json) {
   for (trace::TraceReader& reader : run->processes) {
     const ProcessFindings process = examine(*run, reader);
     symbolize::Symbolizer symbols(reader.tables());
-    const diagnose::StackLines stack_lines = lines_by(symbols);
+    const diagnose::StackLines stack_lines = lines_by(symbols, json);
     if (json) {
       processes.push_back(process_json(process, stack_lines));
     } else {

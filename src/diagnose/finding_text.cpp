@@ -11,7 +11,7 @@ namespace {
 
 using metrics::SceneKind;
 
-constexpr size_t kFrames = 4;
+constexpr size_t kFrames = 6;
 constexpr size_t kShownPins = 4;
 
 std::string hex(uint64_t value) {

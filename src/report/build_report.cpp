@@ -7,6 +7,7 @@
 #include "metrics/gaps.h"
 #include "metrics/pinning.h"
 #include "metrics/top_stacks.h"
+#include "report/stack_lines.h"
 
 namespace fragscope::report {
 namespace {
@@ -15,107 +16,7 @@ using metrics::LayoutBlock;
 using metrics::Moment;
 using metrics::ProcessMetrics;
 
-// Turns stack ids into lines: Python frames first, then native ones. The innermost native frames
-// that are the recorder's, CUDA's or the caching allocator's own are left out: they are the same
-// everywhere. Of a stack with Python frames the native ones end where the interpreter begins.
-class Stacks {
- public:
-  Stacks(symbolize::Symbolizer* symbols, const BuildOptions& options)
-      : symbols_(symbols), options_(options) {}
-
-  std::vector<std::string> lines(uint32_t stack, uint64_t seq) const {
-    if (!symbols_) return {};
-    const std::vector<Frame> frames = shown(symbols_->resolve_stack(stack, seq));
-    std::vector<std::string> result;
-    size_t at = 0;
-    while (at < frames.size() && result.size() < options_.frames) {
-      const size_t end = options_.fold ? end_of_fold(frames, at) : at;
-      if (end > at + 1) {
-        result.push_back("… " + std::to_string(end - at) + " frames of " + family(frames[at]));
-        at = end;
-      } else {
-        result.push_back(symbolize::frame_text(frames[at++]));
-      }
-    }
-    if (at < frames.size()) result.push_back("… " + std::to_string(frames.size() - at) + " more");
-    return result;
-  }
-
- private:
-  using Frame = symbolize::Frame;
-
-  static std::vector<Frame> shown(std::vector<Frame> frames) {
-    const auto native = std::find_if(frames.begin(), frames.end(),
-                                     [](const Frame& frame) { return !frame.python; });
-    auto first =
-        std::find_if(native, frames.end(), [](const Frame& frame) { return !is_plumbing(frame); });
-    if (first == frames.end() && native == frames.begin()) first = native;
-    auto last = frames.end();
-    if (native != frames.begin()) {
-      last = std::find_if(first, frames.end(),
-                          [](const Frame& frame) { return is_interpreter(frame.module); });
-    }
-    std::vector<Frame> result(frames.begin(), native);
-    result.insert(result.end(), first, last);
-    return result;
-  }
-
-  // Behind the run of frameworks' frames, all of Python or all native, that `at` begins.
-  static size_t end_of_fold(const std::vector<Frame>& frames, size_t at) {
-    size_t end = at;
-    while (end < frames.size() && frames[end].python == frames[at].python &&
-           symbolize::is_framework(frames[end]) && family(frames[end]) == family(frames[at])) {
-      ++end;
-    }
-    return end;
-  }
-
-  // "torch", "transformers", "the standard library"; "libtorch_cuda.so".
-  static std::string family(const Frame& frame) {
-    if (!frame.python) return std::string(base_name(frame.module));
-    for (const std::string_view marker : {"/site-packages/", "/dist-packages/"}) {
-      const size_t found = frame.file.rfind(marker);
-      if (found == std::string::npos) continue;
-      const std::string rest = frame.file.substr(found + marker.size());
-      return rest.substr(0, rest.find('/'));
-    }
-    return "the standard library";
-  }
-
-  static std::string_view base_name(std::string_view path) {
-    return path.substr(path.rfind('/') + 1);
-  }
-
-  static bool is_plumbing(const Frame& frame) {
-    if (frame.module.empty()) return is_plumbing_function(frame.function);
-    const std::string_view module = frame.module;
-    for (const std::string_view start :
-         {"libfragscope", "libcudart", "libcuda.so", "libc10_cuda", "libc10.so"}) {
-      if (base_name(module).starts_with(start)) return true;
-    }
-    return false;
-  }
-
-  static bool is_interpreter(std::string_view module) {
-    const std::string_view name = base_name(module);
-    return name.starts_with("libpython") || name.starts_with("python");
-  }
-
-  // Native frames of a snapshot have names and no modules.
-  static bool is_plumbing_function(std::string_view function) {
-    for (const std::string_view start :
-         {"torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::", "gather_with_cpp",
-          "c10::cuda::CUDACachingAllocator::"}) {
-      if (function.starts_with(start)) return true;
-    }
-    return false;
-  }
-
-  symbolize::Symbolizer* symbols_;
-  BuildOptions options_;
-};
-
-BlockData block_data(const LayoutBlock& block, const Stacks& stacks) {
+BlockData block_data(const LayoutBlock& block, const StackLines& stacks) {
   BlockData data;
   data.address = block.address;
   data.size = block.size;
@@ -125,7 +26,7 @@ BlockData block_data(const LayoutBlock& block, const Stacks& stacks) {
 }
 
 std::optional<BlockData> live_neighbour(const std::optional<LayoutBlock>& block,
-                                        const Stacks& stacks) {
+                                        const StackLines& stacks) {
   if (!block) return std::nullopt;
   return block_data(*block, stacks);
 }
@@ -154,7 +55,7 @@ MomentData bare_moment(std::string name, const Moment& moment) {
   return data;
 }
 
-MomentData moment_data(std::string name, const Moment& moment, const Stacks& stacks,
+MomentData moment_data(std::string name, const Moment& moment, const StackLines& stacks,
                        const BuildOptions& options) {
   MomentData data = bare_moment(std::move(name), moment);
   for (const metrics::Gap& gap : metrics::largest_gaps(moment.layout, options.rows)) {
@@ -174,7 +75,7 @@ MomentData moment_data(std::string name, const Moment& moment, const Stacks& sta
   return data;
 }
 
-std::vector<OomData> oom_data(const std::vector<replay::OomFact>& ooms, const Stacks& stacks) {
+std::vector<OomData> oom_data(const std::vector<replay::OomFact>& ooms, const StackLines& stacks) {
   std::vector<OomData> data;
   data.reserve(ooms.size());
   for (const replay::OomFact& oom : ooms) {
@@ -191,7 +92,7 @@ DriverAccountsData accounts_data(const metrics::DriverAccounts& accounts) {
           level(accounts.reserved), level(accounts.mapped)};
 }
 
-std::vector<FailureData> failure_data(const ProcessMetrics& measured, const Stacks& stacks) {
+std::vector<FailureData> failure_data(const ProcessMetrics& measured, const StackLines& stacks) {
   std::vector<FailureData> data;
   for (const metrics::FailedCall& call : measured.failures) {
     FailureData entry;
@@ -239,7 +140,7 @@ DeviceData device_frame(const metrics::DeviceMetrics& measured) {
   return data;
 }
 
-DeviceData device_data(const metrics::DeviceMetrics& measured, const Stacks& stacks,
+DeviceData device_data(const metrics::DeviceMetrics& measured, const StackLines& stacks,
                        const BuildOptions& options) {
   DeviceData data = device_frame(measured);
   if (!measured.heap) return data;
@@ -351,7 +252,7 @@ void put_replayed(const metrics::ReplayedDevice& replayed, replay::ReplayMode mo
   data.requested_bytes = replayed.requested;
   data.inactive_split_bytes = replayed.inactive_split;
   data.segments = replayed.segments;
-  if (replayed.ooms) data.ooms = oom_data(*replayed.ooms, Stacks(nullptr, {}));
+  if (replayed.ooms) data.ooms = oom_data(*replayed.ooms, StackLines(nullptr, {}));
   if (replayed.verify) data.verify = verify_data(*replayed.verify);
   data.capacity_bytes = replayed.capacity;
   data.device_mallocs = replayed.device_mallocs;
@@ -371,7 +272,7 @@ void put_replayed(const metrics::ReplayedDevice& replayed, replay::ReplayMode mo
 ProcessData build_process(const ProcessMetrics& measured, symbolize::Symbolizer* symbols,
                           const BuildOptions& options) {
   ProcessData data = process_frame(measured);
-  const Stacks stacks(symbols, options);
+  const StackLines stacks(symbols, {options.frames, options.fold});
   data.failures = failure_data(measured, stacks);
   for (const auto& [index, device] : measured.devices) {
     data.devices.push_back(device_data(device, stacks, options));
