@@ -203,7 +203,7 @@ void add_check_budget_command(CLI::App& app, CommandContext& context) {
   command->add_option("--max-fragmentation", options->fragmentation,
                       "1 - peak allocated / peak reserved, e.g. 10%");
   command->add_option("--max-ooms", options->ooms, "Requests that the allocator gave up on")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number);
   command->add_option("--baseline", options->baseline, "An earlier run; each figure must not grow");
   command
       ->add_option("--tolerance", options->tolerance, "Growth over the baseline that is let pass")

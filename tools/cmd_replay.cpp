@@ -130,7 +130,7 @@ void add_replay_command(CLI::App& app, CommandContext& context) {
   options->max_split_given = command
                                  ->add_option("--max-split-size-mb", options->max_split_size_mb,
                                               "what if max_split_size_mb were this")
-                                 ->check(CLI::NonNegativeNumber);
+                                 ->check(whole_number);
   options->alloc_conf_given = command->add_option(
       "--alloc-conf", options->alloc_conf, "what if the settings were these (PyTorch's grammar)");
   command->add_option("--device-memory", options->device_memory,

@@ -60,6 +60,7 @@ trace::RunInfo describe(const RunOptions& options, const RunPlan& plan) {
   info.host = host_name();
   info.gpu = options.gpu;
   info.notes = plan.notes;
+  if (plan.gpu) info.notes["simulation.context_bytes"] = std::to_string(plan.gpu->context_bytes);
   return info;
 }
 
@@ -162,10 +163,7 @@ void Run::remove_ledger() const {
 void Run::note_simulation() {
   if (!ledger_) return;
   for (const auto& [key, text] : simulation_notes(*ledger_)) {
-    if (collector_) collector_->note(key, text);
-    if (key == "simulation.unsupported_calls") {
-      tell("the simulated GPU does not implement, and answered \"not supported\": " + text);
-    }
+    if (collector_) collector_->note(key, text);  // told by info and report
   }
 }
 
@@ -283,7 +281,7 @@ void add_options(CLI::App& command, RunOptions& options) {
   command
       .add_option("--max-split-size-mb", options.max_split_size_mb,
                   "Enforce this split limit (MiB)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number);
   command.add_option("--alloc-conf", options.alloc_conf,
                      "Enforce these settings (PyTorch's key:value,key:value)");
   command

@@ -18,6 +18,12 @@ int fail(std::string_view text, int exit_code) {
   return exit_code;
 }
 
+std::string whole_number(const std::string& text) {
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+  return digits && text.size() < 20 ? ""
+                                    : fmt::format("'{}' is no whole number of 0 or more", text);
+}
+
 void say(std::string_view text) {
   const std::string line = "fragscope: " + one_line(text) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);

@@ -38,6 +38,10 @@ int fail(const Error& error);
 int fail(const Error& error, int exit_code);
 int fail(std::string_view text, int exit_code);
 
+// A check for options: empty when `text` is a whole number of 0 or more, else what is wrong with
+// it.
+std::string whole_number(const std::string& text);
+
 // `fragscope: <text>` on stderr, in one line; never throws, whatever has become of stderr.
 void say(std::string_view text);
 

@@ -229,15 +229,15 @@ class FitSearch {
   static void take_figures(const metrics::ProcessMetrics& measured, Recording& recording,
                            size_t& holders) {
     for (const auto& [index, device] : measured.devices) {
+      recording.ooms += device.ooms.size();
+      if (!device.ooms.empty() && !recording.first_oom) {
+        recording.first_oom = device.ooms.front().seq;
+      }
       const auto peak = device.heap && device.heap->reserved.peak ? device.heap->reserved.peak
                                                                   : device.driver.peak;
       if (peak.value_or(0) == 0) continue;
       ++holders;
       recording.peak = std::max(recording.peak.value_or(0), *peak);
-      recording.ooms += device.ooms.size();
-      if (!device.ooms.empty() && !recording.first_oom) {
-        recording.first_oom = device.ooms.front().seq;
-      }
     }
     // Without an allocator that tells, a refusal of CUDA's is what counts.
     if (measured.source == replay::BlockSource::none) recording.ooms += measured.failed_calls;

@@ -40,6 +40,19 @@ void take_note(const OpenRun& run, const char* note, const char* property,
   if (found != run.info->notes.end()) facts.properties.emplace(property, found->second);
 }
 
+// What `fragscope run` took for a context on each simulated device.
+void take_context_bytes(const trace::RunInfo& info, replay::ProcessFacts& facts) {
+  const auto note = info.notes.find("simulation.context_bytes");
+  if (note == info.notes.end()) return;
+  constexpr std::string_view kTotal = ".total_bytes";
+  std::map<std::string, std::string> more;
+  for (const auto& [key, value] : facts.properties) {
+    if (!key.starts_with("device.") || !key.ends_with(kTotal)) continue;
+    more[key.substr(0, key.size() - kTotal.size()) + ".context_bytes"] = note->second;
+  }
+  facts.properties.merge(more);
+}
+
 }  // namespace
 
 report::RunData run_data(const OpenRun& run) {
@@ -87,6 +100,7 @@ replay::ProcessFacts process_facts(const OpenRun& run, trace::TraceReader& reade
     replay::settle_release(events, facts);
   }
   if (!run.info) return facts;
+  take_context_bytes(*run.info, facts);
   // The policy of --enforce=shim is the newest release's, whatever torch the command has.
   const bool policy = facts.property("enforce") == "shim";
   if (!policy) take_note(run, "torch", "torch_version", facts);

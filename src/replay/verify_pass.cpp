@@ -29,16 +29,25 @@ class Pass {
   }
 
  private:
-  // nullptr: maybe not an allocator's op.
+  // nullptr: maybe not an allocator's op; it is kept until the device turns out to have one.
   VerifyPass::Device* device_of(const BlockOp& op) {
     if (last_ != nullptr && op.device == last_index_) return last_;
     const auto found = result_.devices.find(op.device);
     last_index_ = op.device;
     last_ = found != result_.devices.end() ? found->second.get() : nullptr;
-    if (last_ != nullptr || op.kind == BlockOpKind::segment_refused) return last_;
+    if (last_ != nullptr) return last_;
+    if (op.kind == BlockOpKind::segment_refused) {
+      refused_before_[op.device].push_back(op);
+      return nullptr;
+    }
     auto fresh = std::make_unique<VerifyPass::Device>(verify_settings(op.device, facts_, rules_));
     if (settings_.with_calls) fresh->calls = std::make_unique<CallListBuilder>(settings_.with_seqs);
     last_ = result_.devices.emplace(op.device, std::move(fresh)).first->second.get();
+    for (const BlockOp& refused : refused_before_[op.device]) {
+      last_->verifier.feed(refused);
+      if (last_->calls) last_->calls->feed(refused);
+    }
+    refused_before_.erase(op.device);
     return last_;
   }
 
@@ -48,6 +57,7 @@ class Pass {
   VerifyPass& result_;
   VerifyPass::Device* last_ = nullptr;  // of the op before: devices seldom alternate
   int32_t last_index_ = 0;
+  std::map<int32_t, std::vector<BlockOp>> refused_before_;  // a device's first request may fail
 };
 
 }  // namespace

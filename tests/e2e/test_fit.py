@@ -42,6 +42,22 @@ def test_settings_are_columns_and_what_was_refused_is_run_again(fragscope, build
     assert len(rows) == 4
 
 
+def test_a_value_whose_first_request_is_refused_does_not_fit(fragscope, build):
+    train = build / "bin/fragscope-demo-train"  # its allocator tells of the refusal itself
+    answer = fit(fragscope, "--vary", "CARD=x", "--gpus", "2MiB", "--", "sh", "-c", "exec $0 # {CARD}",
+                 train, code=1)
+    assert answer["rows"][0]["cells"][0]["ooms"] >= 1
+
+
+def test_a_card_s_context_is_taken_from_what_can_be_had(fragscope):
+    answer = fit(fragscope, "--gpus", "a10g-24gb,rtx3060-12gb", "--", *fragscope.steps("alloc", 1 << 30))
+    cards = {gpu["id"]: gpu for gpu in json.loads(fragscope("gpus", "--json", check=True).stdout)["gpus"]}
+    for row in answer["rows"]:
+        card = cards[row["gpu"]]
+        assert row["largest"]["capacity_bytes"] == card["total_bytes"] - card["context_bytes"]
+    assert [row["largest"]["by"] for row in answer["rows"]] == ["replay", "run"]
+
+
 def test_nothing_fits_is_the_answer_no(fragscope):
     answer = fit(fragscope, "--vary", "N=20,30", "--gpus", "1GiB", "--",
                  *hundreds_of_megabytes(fragscope), code=1)

@@ -101,6 +101,20 @@ TEST_CASE("verify follows refusals, the flush and out of memory") {
   }
 }
 
+TEST_CASE("verify follows a first request that is refused") {
+  for (const uint64_t later : {uint64_t{0}, 30 * kMiB}) {
+    RecordSettings settings;
+    settings.capacity = 400 * kMiB;
+    RecordedModel recorded(settings);
+    CHECK(recorded.alloc(500 * kMiB) == 0);
+    if (later > 0) CHECK(recorded.alloc(later) != 0);
+    const VerifyCounts counts = only_verify(replayed(recorded.events()));
+    CHECK(counts.address_matches == counts.block_events);
+    CHECK(counts.segment_matches == counts.segment_calls);
+    CHECK(replayed(recorded.events()).devices[0].figures->reserved.peak == later);
+  }
+}
+
 TEST_CASE("verify follows expandable segments, page by page") {
   RecordSettings settings;
   settings.conf = "expandable_segments:True";
