@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 #include "shim/checked_memory.h"
 #include "shim/elf_lookup.h"
