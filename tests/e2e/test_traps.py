@@ -108,7 +108,7 @@ def test_a_run_without_memory_calls_says_why(fragscope, build, tmp_path):
     assert "no process of the command loaded CUDA's driver" in reason("true")
     library = build / "lib/fragscope/sim/libcuda.so.1"
     only_loaded = [sys.executable, "-c", f"import ctypes; ctypes.CDLL({str(library)!r}).cuInit(0)"]
-    assert reason(*only_loaded) == "CUDA's driver was loaded, but no memory was asked of it"
+    assert reason(*only_loaded).startswith("CUDA's driver was loaded, but no memory was asked of it")
     assert reason("true", FRAGSCOPE_DISABLE="1") == "FRAGSCOPE_DISABLE=1 was set"
 
 
