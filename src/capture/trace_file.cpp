@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "trace/file_limit.h"
+#include "base/file_limit.h"
 
 namespace fragscope::capture {
 namespace {
@@ -34,7 +34,7 @@ Result<std::unique_ptr<TraceFile>> TraceFile::create(const std::string& path) {
 TraceFile::~TraceFile() { ::close(fd_); }
 
 Status TraceFile::write(std::span<const std::byte> bytes) {
-  if (!trace::file_may_grow_to(size_ + bytes.size())) {
+  if (!file_may_grow_to(size_ + bytes.size())) {
     return system_error(path_, "write", EFBIG);
   }
   size_t done = 0;

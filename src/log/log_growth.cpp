@@ -1,19 +1,16 @@
 #include "log/log_growth.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 
+#include "base/file_limit.h"
+
 namespace fragscope::log {
 
 int reserve_storage(int fd, uint64_t offset, uint64_t bytes) noexcept {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-      offset + bytes > limit.rlim_cur) {
-    return EFBIG;
-  }
+  if (!file_may_grow_to(offset + bytes)) return EFBIG;
   int error = EINTR;
   while (error == EINTR) {
     error = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +12,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include "base/file_limit.h"
 
 namespace fragscope::simcuda {
 
@@ -87,12 +88,6 @@ void initialise(LedgerFile& file, int devices, uint64_t total_bytes) {
   file.magic = kMagic;
 }
 
-bool may_grow_to(uint64_t bytes) {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-         bytes <= limit.rlim_cur;
-}
-
 Error broken(const char* path, const char* what) {
   return {ErrorCode::kInvalidArgument, std::string("ledger ") + path + ": " + what};
 }
@@ -110,7 +105,7 @@ Result<LedgerFile*> map_shared(const char* path, int devices, uint64_t total_byt
   const bool fresh = known && about.st_size == 0;
   int failure = known ? 0 : errno;
   // Beyond the limit the kernel would end the program with SIGXFSZ.
-  if (fresh && failure == 0 && !may_grow_to(sizeof(LedgerFile))) failure = EFBIG;
+  if (fresh && failure == 0 && !file_may_grow_to(sizeof(LedgerFile))) failure = EFBIG;
   if (fresh && failure == 0) failure = ::posix_fallocate(fd, 0, sizeof(LedgerFile));
   if (!fresh && about.st_size != sizeof(LedgerFile)) failure = EINVAL;
   void* at = failure != 0

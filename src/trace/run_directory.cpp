@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/file_limit.h"
 #include "trace/byte_source.h"
-#include "trace/file_limit.h"
 
 namespace fragscope::trace {
 namespace {

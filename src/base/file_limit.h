@@ -6,13 +6,13 @@
 
 #include <cstdint>
 
-namespace fragscope::trace {
+namespace fragscope {
 
 // May a file of this process grow to `bytes`?
-inline bool file_may_grow_to(uint64_t bytes) {
+inline bool file_may_grow_to(uint64_t bytes) noexcept {
   rlimit limit{};
   return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
          bytes <= limit.rlim_cur;
 }
 
-}  // namespace fragscope::trace
+}  // namespace fragscope
