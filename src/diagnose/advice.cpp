@@ -1,12 +1,10 @@
 #include "diagnose/advice.h"
 
 #include <algorithm>
-#include <atomic>
 #include <memory>
-#include <mutex>
-#include <thread>
 
 #include "replay/backend.h"
+#include "replay/parallel.h"
 
 namespace fragscope::diagnose {
 namespace {
@@ -98,21 +96,13 @@ class Search {
 
   std::vector<TriedSettings> try_all(const std::vector<std::string>& grid, const CallList& list) {
     std::vector<TriedSettings> tried(grid.size());
-    std::atomic<size_t> next{0};
-    const auto work = [&] {
-      for (size_t i = next++; i < grid.size(); i = next++) {
-        tried[i] = try_one(grid[i], list);
-        const std::lock_guard lock(reporting_);
-        ++done_;
-        if (progress_) progress_(std::min(done_, total_), total_);
-      }
-    };
-    unsigned threads = settings_.threads;
-    if (threads == 0) threads = std::max(std::thread::hardware_concurrency(), 1u);
-    std::vector<std::thread> workers;
-    for (unsigned i = 1; i < threads && i < grid.size(); ++i) workers.emplace_back(work);
-    work();
-    for (std::thread& worker : workers) worker.join();
+    const size_t before = done_;
+    replay::run_in_parallel(
+        grid.size(), settings_.threads, [&](size_t i) { tried[i] = try_one(grid[i], list); },
+        [&](size_t done) {
+          done_ = before + done;
+          if (progress_) progress_(std::min(done_, total_), total_);
+        });
     return tried;
   }
 
@@ -224,7 +214,6 @@ class Search {
   const AdviceSettings& settings_;
   const std::function<void(size_t, size_t)>& progress_;
   replay::BackendDevice target_;
-  std::mutex reporting_;
   size_t done_ = 0;
   size_t total_ = 0;
 };

@@ -7,18 +7,11 @@
 namespace fragscope::diagnose {
 namespace {
 
-using metrics::BlockState;
-using metrics::LayoutBlock;
 using metrics::LayoutSegment;
-
-bool is_idle(const LayoutSegment& segment) {
-  return std::none_of(segment.blocks.begin(), segment.blocks.end(),
-                      [](const LayoutBlock& block) { return block.state != BlockState::inactive; });
-}
 
 void add_free(const LayoutSegment& segment, const RequestKind& request, uint64_t bytes,
               MemorySplit& split) {
-  if (is_idle(segment)) {
+  if (segment.active_bytes() == 0) {
     split.idle += bytes;
   } else if (segment.expandable) {
     split.expandable += bytes;
@@ -44,10 +37,11 @@ MemorySplit split_memory(const metrics::Scene& scene, const RequestKind& request
   split.context = device.context_bytes;
   split.device_free = scene.device_free;
   for (const LayoutSegment& segment : scene.layout) {
-    for (const LayoutBlock& block : segment.blocks) {
-      if (block.state == BlockState::active_allocated) split.live += block.size;
-      if (block.state == BlockState::active_pending_free) split.pending += block.size;
-      if (block.state == BlockState::inactive) add_free(segment, request, block.size, split);
+    for (const metrics::LayoutBlock& block : segment.blocks) {
+      if (block.state == metrics::BlockState::active_allocated) split.live += block.size;
+      if (block.state == metrics::BlockState::active_pending_free) split.pending += block.size;
+      if (block.state == metrics::BlockState::inactive)
+        add_free(segment, request, block.size, split);
     }
   }
   if (scene.driver_bytes) {

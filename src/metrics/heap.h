@@ -39,7 +39,6 @@ class DeviceHeap {
   Layout layout() const;
   uint64_t allocated() const { return allocated_.current(); }
   uint64_t allocated_peak_seq() const { return allocated_.peak_seq(); }
-  uint64_t allocated_now() const { return allocated_.current(); }
   const std::vector<replay::OomFact>& ooms() const { return ooms_; }
   uint64_t anomalies() const { return anomalies_; }
   uint64_t blocks_seen() const { return blocks_seen_; }

@@ -67,7 +67,7 @@ class SceneTaker {
     DeviceState& device = devices_[op.device];
     device.heap.apply(op);
     if (op.kind == BlockOpKind::alloc) device.alloc_seqs.push_back(op.seq);
-    device.descents.feed(device.heap.allocated_now());
+    device.descents.feed(device.heap.allocated());
     if (op.kind == BlockOpKind::oom) take_oom(op);
   }
 

@@ -21,15 +21,17 @@ namespace fragscope::replay {
 using OpSpan = std::span<const BlockOp>;
 
 // What a sink of ClientCalls has; it may keep the functions private and name ClientCalls a friend.
+// `own` is what the allocator did inside the call, in order (free_completed, segment_…).
 //
-//   void on_alloc(const BlockOp& op, OpSpan own);  `own`: what the allocator did inside the call,
-//   in void on_oom(const BlockOp& op, OpSpan own);    order (free_completed, segment_…) void
-//   on_empty_cache(OpSpan own); void on_completions(OpSpan own);  completions that no call of the
-//   list explains: a release with
-//                                     nothing to release
-//   void on_free(const BlockOp& op);
-//   void on_free_pending(const BlockOp& op);
-//   void on_block_size(const BlockOp& op);
+// | function                                   | the client's call                               |
+// |--------------------------------------------|-------------------------------------------------|
+// | on_alloc(const BlockOp& op, OpSpan own)    | a request that was served                       |
+// | on_oom(const BlockOp& op, OpSpan own)      | a request that was refused                      |
+// | on_free(const BlockOp& op)                 | a free that completed at once                   |
+// | on_free_pending(const BlockOp& op)         | a free that waits for another stream            |
+// | on_empty_cache(OpSpan own)                 | torch.cuda.empty_cache()                        |
+// | on_completions(OpSpan own)                 | none that is seen: a release that found nothing |
+// | on_block_size(const BlockOp& op)           | none: what a report adds about a block          |
 
 // The allocator's own acts since the last client call.
 class CallWindow {

@@ -1,10 +1,9 @@
 #include "replay/sweep.h"
 
 #include <algorithm>
-#include <atomic>
-#include <mutex>
-#include <thread>
 #include <utility>
+
+#include "replay/parallel.h"
 
 namespace fragscope::replay {
 namespace {
@@ -54,31 +53,18 @@ std::vector<SweepRow> run_sweep(const RecordedProcess& process,
                                 std::span<const std::unique_ptr<Backend>> backends,
                                 unsigned threads, const std::function<void(size_t)>& progress) {
   std::vector<SweepRow> rows(backends.size() * process.devices.size());
-  std::atomic<size_t> next{0};
-  std::mutex reporting;
-  size_t done = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < rows.size(); i = next++) {
-      SweepRow& row = rows[i];
-      row.config = i / process.devices.size();
-      row.device = i % process.devices.size();
-      const RecordedDevice& device = process.devices[row.device];
-      BackendRun run = backends[row.config]->run(device.calls, device.backend_device());
-      row.figures = std::move(run.figures);
-      row.ooms_avoided = run.ooms_avoided;
-      row.live_peak = run.live_peak;
-      row.fits = run.fits;
-      const std::lock_guard lock(reporting);
-      ++done;
-      if (progress) progress(done);
-    }
+  const auto run_one = [&](size_t i) {
+    SweepRow& row = rows[i];
+    row.config = i / process.devices.size();
+    row.device = i % process.devices.size();
+    const RecordedDevice& device = process.devices[row.device];
+    BackendRun run = backends[row.config]->run(device.calls, device.backend_device());
+    row.figures = std::move(run.figures);
+    row.ooms_avoided = run.ooms_avoided;
+    row.live_peak = run.live_peak;
+    row.fits = run.fits;
   };
-  if (threads == 0) threads = std::max(std::thread::hardware_concurrency(), 1u);
-  threads = static_cast<unsigned>(std::min<size_t>(threads, std::max<size_t>(rows.size(), 1)));
-  std::vector<std::thread> workers;
-  for (unsigned i = 1; i < threads; ++i) workers.emplace_back(work);
-  work();
-  for (std::thread& worker : workers) worker.join();
+  run_in_parallel(rows.size(), threads, run_one, progress);
   return rows;
 }
 
