@@ -45,7 +45,7 @@ constexpr VersionProfile make_profile(int minor) {
   p.tie = tie_rule(minor);
   p.grammar = minor < 10 ? ConfigGrammar::kLexer : ConfigGrammar::kTokenizer;
   p.one_division_keeps_size = minor < 4;
-  p.roundup_zero_in_list = minor >= 3;
+  p.roundup_zero_in_list = minor >= 4;
   p.roundup_rest_from_last_key = minor < 10;
   p.has_expandable = minor >= 1;
   p.has_register_options = minor >= 2;
@@ -70,7 +70,7 @@ constexpr VersionProfile make_profile(int minor) {
       minor < 8 ? ScopedEmptyCache::kAssertion : ScopedEmptyCache::kFreeablePools;
   p.newest_scope_first = minor >= 10;
   p.scope_by_stream = minor < 3;
-  p.scope_drops_uses = minor >= 3;
+  p.scope_drops_uses = minor >= 4;
   p.fallback = fallback_rule(minor);
   p.has_no_split_pools = minor >= 10;
   p.has_device_alloc_counters = minor >= 3;

@@ -80,7 +80,7 @@ struct VersionProfile {
 
   // Rounding
   bool one_division_keeps_size = false;  // up to 2.3: divisions 1 leaves sizes above 512 unrounded
-  bool roundup_zero_in_list = true;      // list values may be 0 (2.3 on)
+  bool roundup_zero_in_list = true;      // list values may be 0 (2.4 on)
   bool roundup_rest_from_last_key = false;  // `>` overwrites the last key's entry (up to 2.9)
 
   // Options and their limits
@@ -115,7 +115,7 @@ struct VersionProfile {
   ScopedEmptyCache scoped_empty_cache = ScopedEmptyCache::kFreeablePools;
   bool newest_scope_first = true;  // 2.10
   bool scope_by_stream = false;    // a map from stream to pool (up to 2.2)
-  bool scope_drops_uses = true;    // uses recorded under a scope end with it (2.3 on)
+  bool scope_drops_uses = true;    // uses recorded under a scope end with it (2.4 on)
   FallbackRule fallback = FallbackRule::kBeforeRelease;
   bool has_no_split_pools = true;  // 2.10
 
