@@ -195,6 +195,7 @@ BlockIndex CachingAllocator::device_segment(const Request& request) {
 }
 
 bool CachingAllocator::should_split(const Request& request, const Block& block) const {
+  if (request.split) return *request.split;
   const BlockPool& pool = pool_of(block);
   if (pool.owner != kNone && private_pools_[pool.owner].traits.no_split) return false;
   const uint64_t remaining = block.size - request.rounded;

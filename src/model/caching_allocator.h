@@ -67,6 +67,22 @@ struct OomFacts {
   uint64_t reserved = 0;
 };
 
+// State of a private pool, kept to be put back: its segments by address, their blocks by address.
+struct CheckpointBlock {
+  uint64_t address = 0;
+  uint64_t size = 0;
+  bool allocated = false;
+};
+struct PoolCheckpoint {
+  PoolId pool;
+  std::vector<std::vector<CheckpointBlock>> segments;
+};
+// Addresses of the blocks that a restored checkpoint took from the client and gave back to it.
+struct CheckpointDelta {
+  std::vector<uint64_t> freed;
+  std::vector<uint64_t> allocated;
+};
+
 class CachingAllocator {
  public:
   // `profile` and `provider` outlive the allocator.
@@ -134,6 +150,12 @@ class CachingAllocator {
   bool begin_capture() { return !std::exchange(capturing_, true); }
   bool end_capture() { return std::exchange(capturing_, false); }
   bool scope_open() const { return !scopes_.empty(); }
+
+  // Graph trees (torch.compile, "reduce-overhead"). nullopt, false: see last_error(). A pool whose
+  // segments are no longer what they were cannot be put back; PyTorch then leaves it half done, as
+  // undefined_in_library() says. Blocks that were taken by the failed attempt are in `delta`, too.
+  std::optional<PoolCheckpoint> checkpoint(PoolId id);
+  bool restore_checkpoint(const PoolCheckpoint& state, CheckpointDelta& delta);
 
   // --- a given state --------------------------------------------------------------------------
   // Puts a fresh allocator into the state of `segments`, in the order of their creation; mapped
@@ -228,6 +250,7 @@ class CachingAllocator {
     uint64_t stream = 0;
     uint32_t arena = kNone;
     bool expandable = false;
+    std::optional<bool> split;  // decided in advance
   };
   enum class Attempt : uint8_t { kGot, kFailed, kRejected, kError };  // kError: last_error_
   enum class Release : uint8_t { kReleased, kNothing, kAssertion };
@@ -266,6 +289,14 @@ class CachingAllocator {
   void release_private(uint32_t index);
   std::vector<uint32_t> freeable_in_order() const;
   void release_segment(BlockIndex index);
+
+  // Checkpoints of pools (allocator_checkpoint.cpp)
+  const PrivatePool* pool_to_checkpoint(PoolId id);
+  std::vector<BlockIndex> first_blocks(const PrivatePool& pool) const;
+  void free_all(const PrivatePool& pool, CheckpointDelta& delta);
+  bool put_back(const std::vector<CheckpointBlock>& blocks, BlockIndex at, CheckpointDelta& delta);
+  bool free_unheld(const std::vector<CheckpointBlock>& blocks, const std::vector<BlockIndex>& taken,
+                   CheckpointDelta& delta);
 
   // Expandable segments (allocator_expandable.cpp)
   BlockIndex take_expandable(const Request& request);

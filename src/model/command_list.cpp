@@ -1,5 +1,6 @@
 #include "model/command_list.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -11,7 +12,7 @@
 namespace fragscope::model {
 namespace {
 
-constexpr std::array<std::pair<CommandKind, std::string_view>, 26> kWords = {{
+constexpr std::array<std::pair<CommandKind, std::string_view>, 28> kWords = {{
     {CommandKind::kAlloc, "alloc"},
     {CommandKind::kFree, "free"},
     {CommandKind::kRecordStream, "record_stream"},
@@ -26,6 +27,8 @@ constexpr std::array<std::pair<CommandKind, std::string_view>, 26> kWords = {{
     {CommandKind::kReleasePool, "release_pool"},
     {CommandKind::kBeginCapture, "begin_capture"},
     {CommandKind::kEndCapture, "end_capture"},
+    {CommandKind::kCheckpoint, "checkpoint"},
+    {CommandKind::kRestore, "restore"},
     {CommandKind::kResetPeakStats, "reset_peak_stats"},
     {CommandKind::kResetAccumulatedStats, "reset_accumulated_stats"},
     {CommandKind::kHostAlloc, "host_alloc"},
@@ -146,6 +149,10 @@ class Parser {
       case CommandKind::kHostEndPool:
       case CommandKind::kHostReleasePool:
         return parse_pool_command(words, command);
+      case CommandKind::kCheckpoint:
+        return parse_checkpoint(words, command);
+      case CommandKind::kRestore:
+        return parse_restore(words, command);
       case CommandKind::kEmptyCache:
       case CommandKind::kBeginCapture:
       case CommandKind::kEndCapture:
@@ -198,8 +205,46 @@ class Parser {
     }
     command.id = at->second;
     if (live_[command.id]) return "'" + id + "' is allocated already";
+    if (!fresh && !list_.checkpoints.empty()) {
+      return "'" + id + "' was used before: behind a checkpoint every ID is a new one";
+    }
     live_[command.id] = {device_, is_host_command(command.kind)};
     return {};
+  }
+
+  std::string parse_checkpoint(const Words& words, Command& command) {
+    if (words.size() != 3) return "checkpoint wants NAME POOL";
+    const auto pool = parse_pool(words[2]);
+    if (!pool) return "a pool is N or N.M and not 0, not '" + std::string(words[2]) + "'";
+    const std::string name(words[1]);
+    if (find_checkpoint(name) != list_.checkpoints.size())
+      return "there is a checkpoint '" + name + "'";
+    command.pool = *pool;
+    command.checkpoint = static_cast<uint32_t>(list_.checkpoints.size());
+    list_.checkpoints.push_back(name);
+    checkpoints_.push_back({device_, *pool, live_});
+    return {};
+  }
+
+  // What was allocated at the checkpoint may be again; what has been allocated since may be gone.
+  std::string parse_restore(const Words& words, Command& command) {
+    if (words.size() != 2) return "restore wants NAME";
+    const std::string name(words[1]);
+    const size_t index = find_checkpoint(name);
+    if (index == list_.checkpoints.size()) return "there is no checkpoint '" + name + "'";
+    const Checkpoint& checkpoint = checkpoints_[index];
+    command.checkpoint = static_cast<uint32_t>(index);
+    command.device = checkpoint.device;
+    command.pool = checkpoint.pool;
+    for (size_t id = 0; id < checkpoint.live.size(); ++id) {
+      if (!live_[id]) live_[id] = checkpoint.live[id];
+    }
+    return {};
+  }
+
+  size_t find_checkpoint(const std::string& name) const {
+    const auto& all = list_.checkpoints;
+    return static_cast<size_t>(std::find(all.begin(), all.end(), name) - all.begin());
   }
 
   // The live allocation named `word`; it decides the command's device.
@@ -290,6 +335,12 @@ class Parser {
     bool host = false;
   };
   std::vector<std::optional<Live>> live_;  // of each id
+  struct Checkpoint {
+    int device = 0;
+    PoolId pool;
+    std::vector<std::optional<Live>> live;
+  };
+  std::vector<Checkpoint> checkpoints_;
   uint32_t line_ = 0;
   int device_ = 0;
 };
@@ -342,6 +393,12 @@ std::string format_command(const Command& command, const CommandList& list) {
       if (command.stream) line += " " + std::to_string(*command.stream);
       if (command.use_on_oom) line += " use_on_oom";
       if (command.no_split) line += " no_split";
+      break;
+    case CommandKind::kCheckpoint:
+      line += " " + list.checkpoints[command.checkpoint] + " " + pool_text(command.pool);
+      break;
+    case CommandKind::kRestore:
+      line += " " + list.checkpoints[command.checkpoint];
       break;
     case CommandKind::kEmptyCache:
     case CommandKind::kBeginCapture:

@@ -30,6 +30,8 @@ enum class CommandKind : uint8_t {
   kReleasePool,
   kBeginCapture,
   kEndCapture,
+  kCheckpoint,
+  kRestore,
   kResetPeakStats,
   kResetAccumulatedStats,
   kHostAlloc,
@@ -61,15 +63,17 @@ struct Command {
   PoolId pool;
   bool use_on_oom = false;
   bool no_split = false;
+  uint32_t checkpoint = 0;  // index into CommandList::checkpoints
   std::string settings;
 };
 
 struct CommandList {
   std::vector<Command> commands;
   std::vector<std::string> ids;
-  std::optional<uint64_t> capacity;  // bytes of every device
-  int devices = 1;                   // highest device used + 1
-  bool uses_host = false;            // has commands about pinned host memory
+  std::vector<std::string> checkpoints;  // names
+  std::optional<uint64_t> capacity;      // bytes of every device
+  int devices = 1;                       // highest device used + 1
+  bool uses_host = false;                // has commands about pinned host memory
 };
 
 inline constexpr int kMaxCommandDevices = 8;

@@ -139,6 +139,16 @@ class Model final : public ModelTarget {
   std::string end_capture(int device) override {
     return on(device).end_capture() ? "" : "no capture is under way";
   }
+  std::string checkpoint(int device, PoolId id, uint32_t checkpoint) override {
+    checkpoints_.resize(std::max<size_t>(checkpoints_.size(), checkpoint + 1));
+    checkpoints_[checkpoint] = on(device).checkpoint(id);
+    return checkpoints_[checkpoint] ? "" : std::string(on(device).last_error());
+  }
+  std::string restore(int device, uint32_t checkpoint, CheckpointDelta& delta) override {
+    if (!checkpoints_[checkpoint]) return "there is no such checkpoint";
+    const bool done = on(device).restore_checkpoint(*checkpoints_[checkpoint], delta);
+    return done ? "" : std::string(on(device).last_error());
+  }
   void reset_peak_stats(int device) override { on(device).reset_peak_stats(); }
   void reset_accumulated_stats(int device) override { on(device).reset_accumulated_stats(); }
 
@@ -162,6 +172,7 @@ class Model final : public ModelTarget {
   AllocatorConfig config_;
   Trace trace_;
   std::deque<ModelDevice> devices_;
+  std::vector<std::optional<PoolCheckpoint>> checkpoints_;
   std::unique_ptr<ModelHostTarget> host_;
 };
 

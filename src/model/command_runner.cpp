@@ -1,5 +1,7 @@
 #include "model/command_runner.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 namespace fragscope::model {
@@ -26,12 +28,28 @@ class Runner {
       case CommandKind::kHostRecord:
         use(command, result);
         break;
+      case CommandKind::kCheckpoint:
+        result.id = list_.checkpoints[command.checkpoint];
+        result.message = target_.checkpoint(command.device, command.pool, command.checkpoint);
+        kept_.resize(list_.checkpoints.size());
+        kept_[command.checkpoint] = addresses_;
+        break;
+      case CommandKind::kRestore:
+        result.id = list_.checkpoints[command.checkpoint];
+        restore(command, result);
+        break;
       default:
         result.message = other(command);
         break;
     }
     if (!result.message.empty() && result.outcome == "ok") result.outcome = "error";
     result.trace = target_.take_trace();
+    // Segment by segment, in whatever order: of one place the order is certain.
+    if (command.kind == CommandKind::kRestore) {
+      std::stable_sort(result.trace.begin(), result.trace.end(), [](const auto& a, const auto& b) {
+        return a.entry.address < b.entry.address;
+      });
+    }
     if (is_host_command(command.kind)) result.host_calls = target_.host().take_calls();
     return result;
   }
@@ -62,6 +80,21 @@ class Runner {
     result.message = use(command, *result.address);
     const bool frees = command.kind == CommandKind::kFree || command.kind == CommandKind::kHostFree;
     if (frees) addresses_[command.id].reset();
+  }
+
+  // Who held a block at the checkpoint holds it again; what was taken from others is gone.
+  void restore(const Command& command, CommandResult& result) {
+    CheckpointDelta delta;
+    result.message = target_.restore(command.device, command.checkpoint, delta);
+    const std::set<uint64_t> freed(delta.freed.begin(), delta.freed.end());
+    const std::set<uint64_t> allocated(delta.allocated.begin(), delta.allocated.end());
+    for (std::optional<uint64_t>& address : addresses_) {
+      if (address && freed.count(*address) != 0) address.reset();
+    }
+    const auto& kept = kept_[command.checkpoint];
+    for (size_t id = 0; id < kept.size(); ++id) {
+      if (kept[id] && allocated.count(*kept[id]) != 0) addresses_[id] = kept[id];
+    }
   }
 
   std::string use(const Command& c, uint64_t address) {
@@ -133,6 +166,7 @@ class Runner {
   const CommandList& list_;
   CommandTarget& target_;
   std::vector<std::optional<uint64_t>> addresses_;
+  std::vector<std::vector<std::optional<uint64_t>>> kept_;  // of each checkpoint
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "model/allocator_config.h"
-#include "model/block.h"
+#include "model/caching_allocator.h"
 #include "model/command_list.h"
 #include "model/host_memory.h"
 #include "model/host_stats.h"
@@ -68,6 +68,9 @@ class CommandTarget {
   // A graph capture of the current stream, which stands for every stream of the list.
   virtual std::string begin_capture(int device) = 0;
   virtual std::string end_capture(int device) = 0;
+  // The pool's state is kept as number `checkpoint`, and put back; see CheckpointDelta.
+  virtual std::string checkpoint(int device, PoolId id, uint32_t checkpoint) = 0;
+  virtual std::string restore(int device, uint32_t checkpoint, CheckpointDelta& delta) = 0;
   virtual void reset_peak_stats(int device) = 0;
   virtual void reset_accumulated_stats(int device) = 0;
 
@@ -113,8 +116,6 @@ struct ListResult {
 // `after_each`, if there is one, sees every result right after its command.
 ListResult run_commands(const CommandList& list, CommandTarget& target,
                         const std::function<void(const CommandResult&)>& after_each = {});
-
-class CachingAllocator;
 
 // The model of pinned host memory; `devices` know how far the work of streams is and outlive it.
 class ModelHostTarget : public HostTarget {

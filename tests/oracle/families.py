@@ -20,6 +20,7 @@ class Family(NamedTuple):
 
 USE_ON_OOM = ["--scopes", "--pool", "use_on_oom"]
 NO_SPLIT = ["--scopes", "--pool", "no_split", "--pool", "use_on_oom"]
+CHECKPOINTS = ["--scopes", "--checkpoints", "--no-events", "--commands", "1000"]
 SWITCHES = ["--switch", "expandable_segments:True", "--switch", "expandable_segments:False",
             "--switch", "roundup_power2_divisions:2", "--switch", "roundup_power2_divisions:[64:4,256:2,>:1]",
             "--switch", "garbage_collection_threshold:0.5"]
@@ -71,6 +72,9 @@ FAMILIES = [
     Family("captures, expandable", 1, "expandable_segments:True", ["--scopes", "--captures"]),
     Family("captures, max_split, gc", 1, "max_split_size_mb:32,garbage_collection_threshold:0.5",
            ["--scopes", "--captures", "--fractions"]),
+    Family("checkpoints", 1, "", CHECKPOINTS),
+    Family("checkpoints, max_split", 1, "max_split_size_mb:32", CHECKPOINTS),
+    Family("checkpoints, expandable", 5, "expandable_segments:True", CHECKPOINTS),
     Family("settings strings at run time", 1, "", ["--strings"]),
     Family("pinned", 1, "", ["--host"]),
     Family("pinned, three devices", 1, "", ["--host", "--devices", "3"]),

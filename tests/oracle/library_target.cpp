@@ -11,6 +11,8 @@
 #define FRAGSCOPE_HAS_PEER_CACHE 1
 #endif
 
+#include <algorithm>
+#include <memory>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -192,6 +194,14 @@ auto mark_capture(Allocator* allocator, c10::DeviceIndex device, bool begins, in
 }
 inline void mark_capture(...) {}  // up to 2.12 an open scope is taken for a capture
 
+// Texts with addresses and source lines in them, as the model says it.
+std::string pool_error(const std::string& text, const char* unknown_pool) {
+  if (text.empty()) return {};
+  if (text.find(unknown_pool) != text.npos) return "Could not find the private pool";
+  if (text.find("freeable graph") != text.npos) return "Not expected to checkpoint freeable graph";
+  return "The pool cannot be put back";
+}
+
 class LibraryTarget final : public CommandTarget {
  public:
   explicit LibraryTarget(int devices) {
@@ -314,6 +324,29 @@ class LibraryTarget final : public CommandTarget {
     return guarded(
         [&] { mark_capture(torch::get(), static_cast<c10::DeviceIndex>(device), false, 0); });
   }
+  std::string checkpoint(int device, PoolId id, uint32_t checkpoint) override {
+    checkpoints_.resize(std::max<size_t>(checkpoints_.size(), checkpoint + 1));
+    const std::string text = guarded([&] {
+      checkpoints_[checkpoint] = torch::get()->getCheckpointState(
+          static_cast<c10::DeviceIndex>(device), {id.first, id.second});
+    });
+    return pool_error(text, "Could not find pool");
+  }
+  std::string restore(int device, uint32_t checkpoint, model::CheckpointDelta& delta) override {
+    if (checkpoints_[checkpoint] == nullptr) return "there is no such checkpoint";
+    const std::string text = guarded([&] {
+      torch::CheckpointDelta changes = torch::get()->setCheckpointPoolState(
+          static_cast<c10::DeviceIndex>(device), checkpoints_[checkpoint]);
+      for (void* freed : changes.ptrs_freed) {
+        delta.freed.push_back(reinterpret_cast<uint64_t>(freed));
+      }
+      for (c10::DataPtr& data : changes.dataptrs_allocd) {
+        delta.allocated.push_back(reinterpret_cast<uint64_t>(data.release_context()));
+      }
+    });
+    allocated_[static_cast<size_t>(device)] = allocated_now(device);
+    return pool_error(text, "Could not find private pool");
+  }
   void reset_peak_stats(int device) override {
     torch::resetPeakStats(static_cast<c10::DeviceIndex>(device));
   }
@@ -361,6 +394,7 @@ class LibraryTarget final : public CommandTarget {
   std::vector<Entry> trace_;
   std::vector<int64_t> allocated_;  // bytes, before the request
   std::vector<OpenScope> scopes_;
+  std::vector<std::shared_ptr<torch::AllocatorState>> checkpoints_;
   std::set<int> capturing_;  // devices
   bool tracked_ = false;
   std::unique_ptr<model::HostTarget> host_ = make_host_target();

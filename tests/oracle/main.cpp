@@ -177,6 +177,7 @@ struct FuzzOptions {
   uint64_t commands = 300;
   bool scopes = false;
   bool captures = false;
+  bool checkpoints = false;
   bool fractions = false;
   bool events = true;
   bool strings = false;  // settings strings at run time
@@ -195,6 +196,7 @@ test::ListShape shape_of(const FuzzOptions& options) {
   shape.scopes = options.scopes;
   shape.scope_streams = profile().scope_by_stream;
   shape.captures = options.captures;
+  shape.checkpoints = options.checkpoints;
   shape.fractions = options.fractions;
   shape.events = options.events;
   shape.settings = options.settings;
@@ -290,6 +292,8 @@ static int run_mode(int argc, char** argv) {
       options.host = true;
     } else if (word == "--small") {
       options.small = true;
+    } else if (word == "--checkpoints") {
+      options.checkpoints = true;
     } else if (word == "--captures") {
       options.captures = true;
     } else if (word == "--fractions") {

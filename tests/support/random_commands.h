@@ -43,6 +43,7 @@ struct ListShape {
   bool scopes = false;               // private pools
   bool scope_streams = false;        // every scope names its stream (2.0 … 2.2)
   bool captures = false;             // of graphs; without scopes, which may stand alone
+  bool checkpoints = false;          // of private pools; with scopes, without events
   bool fractions = false;
   unsigned devices = 1;
   std::vector<std::string> pools;     // made at the start: "use_on_oom", "no_split"
@@ -83,6 +84,8 @@ class ListMaker {
     } else if (dice >= 150 && dice < 162 && shape_.captures) {
       add(capturing_ ? "end_capture" : "begin_capture");
       capturing_ = !capturing_;
+    } else if (dice >= 162 && dice < 186 && shape_.checkpoints) {
+      checkpoint();
     } else if (dice < 134 && !shape_.settings.empty()) {
       add("settings " + random_.pick(shape_.settings));
     } else if (dice < 137 && shape_.fractions) {
@@ -171,6 +174,26 @@ class ListMaker {
     }
   }
 
+  // Peaks are reset behind a restore: they depend on the order of the segments, a hash map's.
+  void checkpoint() {
+    if (!checkpoints_.empty() && random_.chance(60)) {
+      const Checkpoint& kept = checkpoints_[random_.below(checkpoints_.size())];
+      if (users_[kept.pool] == 0) return;
+      add("restore " + kept.name);
+      add("reset_peak_stats");
+      for (const Live& live : kept.live) {
+        const auto same = [&](const Live& other) { return other.name == live.name; };
+        if (std::none_of(live_.begin(), live_.end(), same)) live_.push_back(live);
+      }
+      return;
+    }
+    const size_t pool = 1 + random_.below(3);
+    if (users_[pool] == 0) return;
+    const std::string name = "c" + std::to_string(checkpoints_.size());
+    add("checkpoint " + name + " " + std::to_string(pool));
+    checkpoints_.push_back({name, pool, live_});
+  }
+
   std::string stream() {
     return std::to_string(random_.chance(50) ? 0 : random_.below(shape_.streams));
   }
@@ -190,6 +213,12 @@ class ListMaker {
   std::set<std::string> open_streams_;
   std::map<std::string, std::string> open_on_;  // pool -> its scope's stream
   size_t users_[8] = {};
+  struct Checkpoint {
+    std::string name;
+    size_t pool;
+    std::vector<Live> live;
+  };
+  std::vector<Checkpoint> checkpoints_;
   uint64_t bytes_ = 0;
   size_t count_ = 0;
   bool capturing_ = false;
@@ -207,6 +236,7 @@ inline std::vector<std::string> repair_lines(const std::vector<std::string>& lin
   std::set<std::string> live;
   std::set<std::string> open;
   std::map<std::string, int> users;
+  std::map<std::string, std::set<std::string>> checkpoints;
   std::vector<std::string> kept;
   for (const std::string& line : lines) {
     std::istringstream words(line);
@@ -214,6 +244,11 @@ inline std::vector<std::string> repair_lines(const std::vector<std::string>& lin
     std::string id;
     words >> op >> id;
     if (op == "alloc" || op == "host_alloc") live.insert(id);
+    if (op == "checkpoint") checkpoints[id] = live;
+    if (op == "restore") {
+      if (checkpoints.count(id) == 0) continue;
+      live.insert(checkpoints[id].begin(), checkpoints[id].end());
+    }
     const bool frees = op == "free" || op == "host_free";
     const bool uses = frees || op == "record_stream" || op == "host_record";
     if (uses && live.count(id) == 0) continue;

@@ -2,25 +2,13 @@
 // released libraries' rules is held by tests/oracle (families "captures").
 #include <string>
 
-#include "model/command_runner.h"
 #include "tests/support/catch.h"
+#include "tests/support/run_list.h"
 
 using namespace fragscope;
 using namespace fragscope::model;
 
 namespace {
-
-ListResult run(const std::string& commands, const std::string& version,
-               const std::string& settings = "") {
-  const auto list = parse_commands(commands, "list");
-  REQUIRE(list.ok());
-  const VersionProfile& profile = version_profile(version);
-  const auto config = parse_config(settings, profile);
-  REQUIRE(config.ok());
-  const auto target = make_model_target(list.value(), config.value(), profile,
-                                        list.value().capacity.value_or(kDefaultDeviceMemory));
-  return run_commands(list.value(), *target);
-}
 
 bool completes(const CommandResult& result) {
   for (const auto& entry : result.trace) {
@@ -41,16 +29,16 @@ std::string with_capture(bool captures) {
 }  // namespace
 
 TEST_CASE("from 2.13 a capture holds frees back, a mere scope does not") {
-  CHECK_FALSE(completes(run(with_capture(true), "2.15").results.back()));
-  CHECK(completes(run(with_capture(false), "2.15").results.back()));
-  CHECK_FALSE(completes(run(with_capture(false), "2.12").results.back()));
+  CHECK_FALSE(completes(run_list(with_capture(true), "2.15").results.back()));
+  CHECK(completes(run_list(with_capture(false), "2.15").results.back()));
+  CHECK_FALSE(completes(run_list(with_capture(false), "2.12").results.back()));
 }
 
 TEST_CASE("a capture that ends lets the flush run again") {
   const std::string list = "begin_capture\nempty_cache\nend_capture\nempty_cache\n";
-  CHECK(run(list, "2.15").devices[0].stats.num_sync_all_streams == 1);
-  CHECK(run(list, "2.12").devices[0].stats.num_sync_all_streams == 2);
-  const ListResult misused = run("end_capture\nbegin_capture\nbegin_capture\n", "2.15");
+  CHECK(run_list(list, "2.15").devices[0].stats.num_sync_all_streams == 1);
+  CHECK(run_list(list, "2.12").devices[0].stats.num_sync_all_streams == 2);
+  const ListResult misused = run_list("end_capture\nbegin_capture\nbegin_capture\n", "2.15");
   CHECK(misused.results[0].message == "no capture is under way");
   CHECK(misused.results[1].outcome == "ok");
   CHECK(misused.results[2].outcome == "error");
@@ -60,14 +48,15 @@ TEST_CASE("a private pool that is dropped with live blocks is said to be undefin
   const std::string list =
       "capacity 300MiB\nbegin_pool 2\nalloc a 98MiB\nalloc b 98MiB\nfree b\nalloc c 20MiB\n"
       "end_pool 2\nrelease_pool 2\nfree a\nempty_cache\nalloc d 20MiB\n";
-  const ListResult result = run(list, "2.15", "expandable_segments:True");
-  CHECK(run(list, "2.15").undefined_from_line == std::nullopt);
+  const ListResult result = run_list(list, "2.15", "expandable_segments:True");
+  CHECK(run_list(list, "2.15").undefined_from_line == std::nullopt);
   for (const CommandResult& r : result.results) CHECK(r.outcome == "ok");
 }
 
 TEST_CASE("odd settings that the library meets with an error of the driver") {
   const std::string settings = "expandable_segments:True,large_segment_size_mb:37";
-  const ListResult odd = run("capacity 700MiB\nalloc a 100MiB\nalloc b 512\n", "2.15", settings);
+  const ListResult odd =
+      run_list("capacity 700MiB\nalloc a 100MiB\nalloc b 512\n", "2.15", settings);
   CHECK(odd.results[0].message == "CUDA driver error: invalid argument");
   CHECK(odd.results[1].outcome == "ok");
 }
@@ -75,9 +64,17 @@ TEST_CASE("odd settings that the library meets with an error of the driver") {
 TEST_CASE("throw_on_cudamalloc_oom counts with the option of the fraction") {
   const std::string list = "capacity 1000MiB\nalloc a 400MiB\nalloc b 200MiB\n";
   const std::string settings = "throw_on_cudamalloc_oom:True";
-  CHECK(run(list, "2.15", settings).results[1].outcome == "ok");
-  const ListResult set = run("capacity 1000MiB\nsettings per_process_memory_fraction:0.5\n" +
-                                 list.substr(list.find('\n') + 1),
-                             "2.15", settings);
+  CHECK(run_list(list, "2.15", settings).results[1].outcome == "ok");
+  const ListResult set = run_list("capacity 1000MiB\nsettings per_process_memory_fraction:0.5\n" +
+                                      list.substr(list.find('\n') + 1),
+                                  "2.15", settings);
   CHECK(set.results[2].outcome == "rejected");
+}
+
+TEST_CASE("a use recorded under a pool scope ends with the scope from 2.4 on") {
+  const std::string list =
+      "alloc a 30MiB\nbegin_pool 1\nrecord_stream a 2\nwork 2\nfree a\nend_pool 1\n"
+      "alloc b 512\n";
+  CHECK_FALSE(completes(run_list(list, "2.3").results.back()));
+  CHECK(completes(run_list(list, "2.4").results.back()));
 }

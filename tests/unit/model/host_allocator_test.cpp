@@ -5,24 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "model/command_runner.h"
 #include "tests/support/catch.h"
+#include "tests/support/run_list.h"
 
 using namespace fragscope;
 using namespace fragscope::model;
 
 namespace {
-
-ListResult run(const std::string& commands, const std::string& version,
-               const std::string& settings = "") {
-  const auto list = parse_commands(commands, "list");
-  REQUIRE(list.ok());
-  const VersionProfile& profile = version_profile(version);
-  const auto config = parse_config(settings, profile);
-  REQUIRE(config.ok());
-  const auto target = make_model_target(list.value(), config.value(), profile, kGiB);
-  return run_commands(list.value(), *target);
-}
 
 std::vector<uint64_t> block_sizes(const ListResult& result) {
   std::vector<uint64_t> sizes;
@@ -44,24 +33,25 @@ TEST_CASE("pinned requests are rounded to powers of two") {
       "host_alloc a 1\nhost_alloc b 3\nhost_alloc c 4096\nhost_alloc d 5000\n"
       "host_alloc e 150MiB\nhost_alloc f 0\n";
   for (const char* version : {"2.1", "2.5", "2.15"}) {
-    CHECK(block_sizes(run(list, version)) == std::vector<uint64_t>{1, 4, 4096, 8192, 256 * kMiB});
+    CHECK(block_sizes(run_list(list, version)) ==
+          std::vector<uint64_t>{1, 4, 4096, 8192, 256 * kMiB});
   }
-  const ListResult limited = run(list, "2.13", "pinned_max_round_threshold_mb:100");
+  const ListResult limited = run_list(list, "2.13", "pinned_max_round_threshold_mb:100");
   CHECK(block_sizes(limited).back() == 150 * kMiB);
   CHECK(limited.results.back().outcome == "null");
 }
 
 TEST_CASE("up to 2.4 a small pinned request may take any larger block, later only its bucket") {
   const std::string list = "host_alloc big 64MiB\nhost_free big\nhost_alloc small 10KiB\n";
-  CHECK(block_sizes(run(list, "2.4")).back() == 64 * kMiB);
-  CHECK(block_sizes(run(list, "2.5")).back() == 16 * kKiB);
+  CHECK(block_sizes(run_list(list, "2.4")).back() == 64 * kMiB);
+  CHECK(block_sizes(run_list(list, "2.5")).back() == 16 * kKiB);
 }
 
 TEST_CASE("a pinned block comes back when the streams that used it are done") {
   const std::string list =
       "host_alloc a 1000\nwork 1\nhost_record a 1\nhost_free a\nhost_alloc b 1000\ncomplete 1\n"
       "host_alloc c 1000\n";
-  const ListResult result = run(list, "2.15");
+  const ListResult result = run_list(list, "2.15");
   CHECK(result.results[4].address != result.results[0].address);
   CHECK(result.results[6].address == result.results[0].address);
   REQUIRE(result.host.has_value());
@@ -72,26 +62,26 @@ TEST_CASE("a pinned block comes back when the streams that used it are done") {
 TEST_CASE("unrounded sizes: up to 2.14 a block may be smaller than its request") {
   const std::string list = "host_alloc a 5MiB\nhost_free a\nhost_alloc b 6MiB\n";
   const std::string settings = "pinned_max_round_threshold_mb:1";
-  CHECK(block_sizes(run(list, "2.14", settings)).back() == 5 * kMiB);
-  CHECK(block_sizes(run(list, "2.15", settings)).back() == 6 * kMiB);
+  CHECK(block_sizes(run_list(list, "2.14", settings)).back() == 5 * kMiB);
+  CHECK(block_sizes(run_list(list, "2.15", settings)).back() == 6 * kMiB);
 }
 
 TEST_CASE("what the statistics of pinned memory miss, release by release") {
   const std::string freed = "host_alloc a 1000\nhost_free a\n";
-  CHECK(run(freed, "2.9").host->active_requests.current == 0);
-  CHECK(run(freed, "2.12").host->active_requests.current == 1);
-  CHECK(run(freed, "2.13").host->active_requests.current == 0);
+  CHECK(run_list(freed, "2.9").host->active_requests.current == 0);
+  CHECK(run_list(freed, "2.12").host->active_requests.current == 1);
+  CHECK(run_list(freed, "2.13").host->active_requests.current == 0);
   const std::string waited = "host_alloc a 1000\nhost_record a 1\nhost_free a\nhost_alloc b 9\n";
-  CHECK(run(waited, "2.12").host->active_bytes.current == 1024 + 1 + 16);
-  CHECK(run(waited, "2.13").host->active_bytes.current == 16);
+  CHECK(run_list(waited, "2.12").host->active_bytes.current == 1024 + 1 + 16);
+  CHECK(run_list(waited, "2.13").host->active_bytes.current == 16);
 }
 
 TEST_CASE("host_empty_cache gives cached blocks back, but not the reserve segment") {
   const std::string list = "host_alloc a 1MiB\nhost_free a\nhost_empty_cache\n";
-  const ListResult plain = run(list, "2.15");
+  const ListResult plain = run_list(list, "2.15");
   REQUIRE(plain.results[2].host_calls.size() == 1);
   CHECK(plain.results[2].host_calls[0].kind == HostCallKind::kFree);
-  const ListResult reserved = run(list, "2.15", "pinned_reserve_segment_size_mb:4");
+  const ListResult reserved = run_list(list, "2.15", "pinned_reserve_segment_size_mb:4");
   REQUIRE(reserved.results[0].host_calls.size() == 1);
   CHECK(reserved.results[0].host_calls[0].bytes == 4 * kMiB);
   CHECK(reserved.results[2].host_calls.empty());
@@ -103,11 +93,11 @@ TEST_CASE("with a background thread events are noticed when it runs") {
       "host_alloc a 1000\nwork 1\nhost_record a 1\nhost_free a\ncomplete 1\nhost_alloc b 1000\n"
       "host_background\nhost_alloc c 1000\n";
   const std::string settings = "pinned_use_background_threads:True";
-  const ListResult newest = run(list, "2.15", settings);
+  const ListResult newest = run_list(list, "2.15", settings);
   CHECK(newest.results[5].address != newest.results[0].address);
   CHECK(newest.results[7].address == newest.results[0].address);
   // Up to 2.9 a request asks the waiting blocks of its own size.
-  const ListResult older = run(list, "2.9", settings);
+  const ListResult older = run_list(list, "2.9", settings);
   CHECK(older.results[5].address == older.results[0].address);
 }
 

@@ -1,0 +1,87 @@
+// Checkpoints of private pools in command lists. That they are the released libraries' rules is
+// held by tests/oracle (families "checkpoints").
+#include <algorithm>
+#include <string>
+
+#include "tests/support/catch.h"
+#include "tests/support/run_list.h"
+
+using namespace fragscope;
+using namespace fragscope::model;
+
+namespace {
+
+const std::string kPool = "begin_pool 1\nalloc a 4MiB\nalloc b 4MiB\nalloc c 4MiB\nfree b\n";
+
+uint64_t address_of(const ListResult& result, const std::string& id) {
+  for (const CommandResult& each : result.results) {
+    if (each.id == id && each.address) return *each.address;
+  }
+  return 0;
+}
+
+std::string problem_of(const std::string& commands) {
+  const auto list = parse_commands(commands, "l");
+  return list ? "" : list.error().text;
+}
+
+}  // namespace
+
+TEST_CASE("a restored checkpoint gives every block its old holder and place") {
+  const ListResult result = run_list(
+      kPool + "checkpoint k 1\nfree a\nfree c\nalloc d 12MiB\nrestore k\nfree d\nfree a\nfree c\n",
+      "2.15");
+  const auto outcome = [&](size_t back) { return result.results[result.results.size() - back]; };
+  CHECK(outcome(3).outcome == "skipped");  // d was taken away
+  CHECK(outcome(2).outcome == "ok");
+  CHECK(outcome(1).outcome == "ok");
+  CHECK(outcome(2).address == address_of(result, "a"));
+  CHECK(result.devices[0].stats.allocated_bytes.all.current == 0);
+  CHECK(result.devices[0].stats.segment.all.current == 1);
+}
+
+TEST_CASE("what is restored is what was kept, block by block") {
+  const ListResult kept = run_list(kPool + "checkpoint k 1\n", "2.15");
+  const ListResult restored = run_list(
+      kPool + "checkpoint k 1\nfree a\nalloc d 2MiB\nfree c\nalloc e 30MiB\nrestore k\n", "2.15");
+  const auto& before = kept.devices[0].segments.front().blocks;
+  const auto& after = restored.devices[0].segments.front().blocks;
+  REQUIRE(before.size() == after.size());
+  for (size_t i = 0; i < before.size(); ++i) {
+    CHECK(before[i].address == after[i].address);
+    CHECK(before[i].size == after[i].size);
+    CHECK(before[i].state == after[i].state);
+  }
+  // A segment that came later stays, empty.
+  REQUIRE(restored.devices[0].segments.size() == 2);
+  CHECK(restored.devices[0].segments.back().allocated_size == 0);
+}
+
+TEST_CASE("a checkpoint of no pool, or of one without users, is refused") {
+  CHECK(run_list("checkpoint k 1\n", "2.15").results.back().message ==
+        "Could not find the private pool");
+  const std::string unused = "begin_pool 1\nalloc a 4MiB\nend_pool 1\nrelease_pool 1\n";
+  CHECK(run_list(unused + "checkpoint k 1\n", "2.15").results.back().message ==
+        "Not expected to checkpoint freeable graph");
+  CHECK(run_list("checkpoint k 1\nrestore k\n", "2.15").results.back().outcome == "error");
+}
+
+TEST_CASE("a pool that has changed its segments cannot be put back, and the list says so") {
+  const ListResult result = run_list(
+      kPool + "checkpoint k 1\nrecord_stream a 2\nwork 2\nend_pool 1\nfree a\nrestore k\n", "2.15");
+  CHECK(result.results.back().message == "The pool cannot be put back");
+  CHECK(result.undefined_from_line == 11u);
+}
+
+TEST_CASE("lists with checkpoints are checked and written back") {
+  CHECK(problem_of("restore k\n") == "l:1: there is no checkpoint 'k'");
+  CHECK(problem_of("checkpoint k\n") == "l:1: checkpoint wants NAME POOL");
+  CHECK(problem_of("checkpoint k 0\n") == "l:1: a pool is N or N.M and not 0, not '0'");
+  CHECK(problem_of("checkpoint k 1\ncheckpoint k 1\n") == "l:2: there is a checkpoint 'k'");
+  CHECK(problem_of("alloc a 1\nfree a\ncheckpoint k 1\nalloc a 1\n") ==
+        "l:4: 'a' was used before: behind a checkpoint every ID is a new one");
+  const std::string text = "alloc a 1\ncheckpoint k 1\nfree a\nrestore k\nfree a\n";
+  const auto list = parse_commands(text, "l");
+  REQUIRE(list.ok());
+  CHECK(format_commands(list.value()) == text);
+}
