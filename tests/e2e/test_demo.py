@@ -12,6 +12,7 @@ def demo(root, build, tmp_path_factory):
     """(output of the demo, directory of its recordings)"""
     runs = tmp_path_factory.mktemp("demo") / "runs"
     environment = dict(os.environ, FRAGSCOPE_BUILD=str(build), FRAGSCOPE_DEMO_DIR=str(runs))
+    environment["LC_ALL"] = "C.UTF-8"
     environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
     done = subprocess.run([str(root / "tools/demo/demo.sh"), "--no-torch"], env=environment, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
@@ -55,3 +56,14 @@ def test_the_served_program_needs_no_more_than_the_card(demo, build):
     device = figures(build, "report", demo[1] / "plain.fsr")
     assert device["ooms"] == []
     assert device["driver_bytes"]["peak"] <= 12 << 30
+
+
+def test_the_readme_shows_what_the_demo_prints(demo, root):
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    excerpt = readme.split("What `make demo` prints, in excerpts:")[1].split("```")[1]
+    shown = [line.strip() for line in excerpt.splitlines() if line.strip() not in ("", "…")]
+    assert len(shown) > 30
+    printed = iter([line.strip() for line in demo[0].splitlines()])
+    for line in shown:
+        cut = line.removesuffix("…").rstrip()
+        assert any(p.startswith(cut) if line.endswith("…") else p == line for p in printed), line
