@@ -190,6 +190,7 @@ if [ -n "$want_clients" ]; then
     "numba-cuda[cu13]" cuda-bindings filecheck psutil cffi jax jax-cuda13-plugin
   make_venv "$cache/tensorflow-venv" \
     "import importlib.metadata as m; m.version('tensorflow')" tensorflow
+  make_venv "$cache/monitors-venv" "import pynvml, nvitop, gpustat" nvidia-ml-py nvitop gpustat
 fi
 if [ -n "$want_workloads" ]; then
   venv=${FRAGSCOPE_TORCH_VENV:-$cache/torch-venv}
