@@ -51,6 +51,9 @@ std::optional<PoolCheckpoint> CachingAllocator::checkpoint(PoolId id) {
 bool CachingAllocator::restore_checkpoint(const PoolCheckpoint& state, CheckpointDelta& delta) {
   const PrivatePool* const pool = pool_to_checkpoint(state.pool);
   if (pool == nullptr) return false;
+  // Several segments get their new blocks in the order of a hash of pointers: whose have the lower
+  // creation numbers, and are preferred by later searches, nobody can tell.
+  library_undefined_ |= profile_.tie == TieRule::kBlockNumber && state.segments.size() > 1;
   free_all(*pool, delta);
   std::unordered_map<uint64_t, BlockIndex> free_blocks;
   for (const BlockIndex head : first_blocks(*pool)) {

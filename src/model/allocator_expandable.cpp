@@ -28,7 +28,9 @@ void CachingAllocator::insert_unmapped(BlockIndex index) {
 
 void CachingAllocator::erase_unmapped(BlockIndex index) {
   std::vector<BlockIndex>& set = arenas_[blocks_[index].arena].unmapped;
-  set.erase(std::find(set.begin(), set.end(), index));
+  // A pool that was dropped with live blocks in it has forgotten its unmapped ones.
+  const auto at = std::find(set.begin(), set.end(), index);
+  if (at != set.end()) set.erase(at);
 }
 
 // A run of free and unmapped blocks with room for the request, by ascending address; a new range if

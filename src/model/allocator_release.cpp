@@ -1,5 +1,6 @@
 // What the allocator gives back to the device: garbage collection, the oversize release, the flush.
 #include <algorithm>
+#include <utility>
 
 #include "model/caching_allocator.h"
 
@@ -138,7 +139,11 @@ void CachingAllocator::release_private(uint32_t index) {
   library_undefined_ |= has_blocks(pool.small) || has_blocks(pool.large);
   // Ranges in which nothing is mapped are forgotten; their address space is never given back.
   for (const uint32_t part : {pool.small, pool.large}) {
-    for (const uint32_t arena : pools_[part].arenas) arenas_[arena].unmapped.clear();
+    for (const uint32_t arena : pools_[part].arenas) {
+      for (const BlockIndex gone : std::exchange(arenas_[arena].unmapped, {})) {
+        if (!blocks_[gone].is_split()) blocks_.destroy(gone);
+      }
+    }
   }
   pool.alive = false;
   std::erase(freeable_, index);

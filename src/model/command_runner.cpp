@@ -1,6 +1,5 @@
 #include "model/command_runner.h"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -44,12 +43,6 @@ class Runner {
     }
     if (!result.message.empty() && result.outcome == "ok") result.outcome = "error";
     result.trace = target_.take_trace();
-    // Segment by segment, in whatever order: of one place the order is certain.
-    if (command.kind == CommandKind::kRestore) {
-      std::stable_sort(result.trace.begin(), result.trace.end(), [](const auto& a, const auto& b) {
-        return a.entry.address < b.entry.address;
-      });
-    }
     if (is_host_command(command.kind)) result.host_calls = target_.host().take_calls();
     return result;
   }

@@ -60,9 +60,18 @@ inline bool is_misuse_text(model::CommandKind kind) {
          kind == Kind::kReleasePool || kind == Kind::kEmptyCache;
 }
 
+// A checkpoint is put back segment by segment, in the order of a hash of pointers; what happens at
+// one address has an order.
+inline void sort_restored(model::CommandResult& result) {
+  if (result.command.kind != model::CommandKind::kRestore) return;
+  std::stable_sort(result.trace.begin(), result.trace.end(),
+                   [](const auto& a, const auto& b) { return a.entry.address < b.entry.address; });
+}
+
 inline model::ListResult normal_form(model::ListResult result) {
   bool unordered = false;
   for (model::CommandResult& r : result.results) {
+    sort_restored(r);
     unordered |= sort_completions(r.trace);
     if (r.outcome == "error" && is_misuse_text(r.command.kind)) r.message.clear();
   }

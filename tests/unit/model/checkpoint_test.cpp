@@ -73,6 +73,23 @@ TEST_CASE("a pool that has changed its segments cannot be put back, and the list
   CHECK(result.undefined_from_line == 11u);
 }
 
+TEST_CASE("2.12 puts several segments back in an order that nobody can tell") {
+  const std::string two = "begin_pool 1\nalloc a 30MiB\nalloc b 30MiB\ncheckpoint k 1\nrestore k\n";
+  CHECK(run_list(two, "2.12").undefined_from_line == 5u);
+  CHECK_FALSE(run_list(two, "2.11").undefined_from_line);
+  CHECK_FALSE(run_list(two, "2.13").undefined_from_line);
+}
+
+// The pool is dropped while a block of it lives; then the block's unmapped neighbours go.
+TEST_CASE("blocks of a pool that PyTorch has dropped can still be freed and flushed") {
+  const ListResult result = run_list(
+      "begin_pool 3\nalloc a 104858111\nfree a\nalloc b 20972031\nend_pool 3\nrelease_pool 3\n"
+      "empty_cache\nfree b\nbegin_pool 1\nend_pool 1\nrelease_pool 1\nempty_cache\n",
+      "2.12", "expandable_segments:True");
+  CHECK(result.undefined_from_line == 7u);
+  CHECK(result.devices[0].stats.reserved_bytes.all.current == 0);
+}
+
 TEST_CASE("lists with checkpoints are checked and written back") {
   CHECK(problem_of("restore k\n") == "l:1: there is no checkpoint 'k'");
   CHECK(problem_of("checkpoint k\n") == "l:1: checkpoint wants NAME POOL");
