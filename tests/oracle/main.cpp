@@ -16,6 +16,7 @@
 #include "model/command_runner.h"
 #include "tests/oracle/compare.h"
 #include "tests/oracle/library_target.h"
+#include "tests/oracle/speed.h"
 #include "tests/support/answer_digest.h"
 #include "tests/support/golden_commands.h"
 #include "tests/support/random_commands.h"
@@ -263,6 +264,23 @@ int fuzz(const FuzzOptions& options) {
   return failures == 0 ? 0 : 1;
 }
 
+int speed(const std::string& path, const FuzzOptions& options) {
+  std::string text;
+  if (!read_file(path, text)) {
+    std::cerr << "oracle: cannot read " << path << "\n";
+    return 3;
+  }
+  const auto list = parse_commands(text, path);
+  if (!list) {
+    std::cerr << "oracle: " << list.error().text << "\n";
+    return 3;
+  }
+  const uint64_t memory = options.memory != 0 ? options.memory : kDefaultDeviceMemory;
+  set_device_memory(memory, 1);
+  return oracle::compare_speed(list.value(), profile(), memory,
+                               static_cast<unsigned>(options.lists));
+}
+
 }  // namespace
 
 static int run_mode(int argc, char** argv) {
@@ -314,6 +332,7 @@ static int run_mode(int argc, char** argv) {
   }
   if (mode == "digest" && !file.empty()) return run_file(file, options.memory, Answer::kDigest);
   if (mode == "expect" && !file.empty()) return expect(file);
+  if (mode == "speed" && !file.empty()) return speed(file, options);
   if (mode == "list") return print_list(options);
   if (mode == "fuzz") return fuzz(options);
   std::cerr << "usage: oracle run|annotate FILE [--memory BYTES] | oracle fuzz [--seed N] [--lists "

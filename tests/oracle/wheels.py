@@ -213,7 +213,7 @@ def build_locked(torch: Torch, folder: pathlib.Path, host: bool) -> pathlib.Path
     if not (SIM / runtime).exists():
         raise OracleError(f"{SIM / runtime} is missing: build first (make)")
     abi = 0 if torch.old_abi else 1
-    common = ["-std=c++20", "-O1", "-fPIC", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
+    common = ["-std=c++20", "-O2", "-fPIC", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
               f"-I{ROOT / 'src'}", f"-I{ROOT}"]
     model = sorted((ROOT / "src/model").glob("*.cpp")) + [ROOT / "src/base/bytes.cpp"]
     objects = compile_all(model, folder / f"model-abi{abi}", common)
