@@ -27,6 +27,8 @@ if [ -z "$trace" ] && [ -x "$python" ]; then
       build/release/bin/fragscope run --gpu 24GiB -o "$run" -- "$python" tests/bench/train.py $loop 40 >/dev/null
     fi
     build/release/bin/replay_speed "$run"/*.fst "${EVENTS:-10000000}" "${REPETITIONS:-5}"
+    # The same requests to the model and to the installed torch's own allocator, in one process.
+    tests/oracle/speed "$run" --repetitions "${REPETITIONS:-5}"
   done
 elif [ -n "$trace" ]; then
   build/release/bin/replay_speed "$trace" "${EVENTS:-10000000}" "${REPETITIONS:-5}"

@@ -31,16 +31,25 @@ struct Step {
   uint32_t slot = 0;
 };
 
-bool read_steps(const model::CommandList& list, std::vector<Step>& steps) {
-  std::vector<bool> live(list.ids.size());
+// Slots are used again, so that the caller's own tables stay small.
+bool read_steps(const model::CommandList& list, std::vector<Step>& steps, uint32_t& slots) {
+  std::vector<uint32_t> slot_of(list.ids.size());
+  std::vector<uint32_t> unused;
   for (const model::Command& command : list.commands) {
     const bool frees = command.kind == CommandKind::kFree;
     if ((command.kind != CommandKind::kAlloc && !frees) || command.device != 0) return false;
+    if (frees) {
+      unused.push_back(slot_of[command.id]);
+      steps.push_back({0, 0, slot_of[command.id]});
+      continue;
+    }
+    if (unused.empty()) unused.push_back(slots++);
+    slot_of[command.id] = unused.back();
+    unused.pop_back();
     steps.push_back(
-        {frees ? 0 : std::max<uint64_t>(command.size, 1), command.stream.value_or(0), command.id});
-    live[command.id] = !frees;
+        {std::max<uint64_t>(command.size, 1), command.stream.value_or(0), slot_of[command.id]});
   }
-  return !steps.empty() && std::none_of(live.begin(), live.end(), [](bool left) { return left; });
+  return !steps.empty() && unused.size() == slots;
 }
 
 double cpu_seconds() {
@@ -57,8 +66,10 @@ class Model {
         segments_(memory_, capacity_, bytes),
         allocator_({}, profile, segments_) {}
 
-  double run(const std::vector<Step>& steps, std::vector<uint64_t>& places) {
-    std::vector<model::BlockIndex> blocks(places.size());
+  // `places`: of each allocation, in order.
+  double run(const std::vector<Step>& steps, uint32_t slots, std::vector<uint64_t>& places) {
+    std::vector<model::BlockIndex> blocks(slots);
+    uint64_t* place = places.data();
     const double before = cpu_seconds();
     for (const Step& step : steps) {
       if (step.bytes == 0) {
@@ -68,7 +79,7 @@ class Model {
       const model::MallocResult block = allocator_.malloc(step.bytes, step.stream);
       if (!block.ok()) return -1;
       blocks[step.slot] = block.block;
-      places[step.slot] = block.address;
+      *place++ = block.address;
     }
     return cpu_seconds() - before;
   }
@@ -80,8 +91,9 @@ class Model {
   model::CachingAllocator allocator_;
 };
 
-double run_library(const std::vector<Step>& steps, std::vector<uint64_t>& places) {
-  std::vector<void*> blocks(places.size());
+double run_library(const std::vector<Step>& steps, uint32_t slots, std::vector<uint64_t>& places) {
+  std::vector<void*> blocks(slots);
+  uint64_t* place = places.data();
   const double before = cpu_seconds();
   for (const Step& step : steps) {
     if (step.bytes == 0) {
@@ -90,7 +102,7 @@ double run_library(const std::vector<Step>& steps, std::vector<uint64_t>& places
     }
     const auto stream = static_cast<cudaStream_t>(stream_handle(step.stream));
     blocks[step.slot] = torch::raw_alloc_with_stream(step.bytes, stream);
-    places[step.slot] = reinterpret_cast<uint64_t>(blocks[step.slot]);
+    *place++ = reinterpret_cast<uint64_t>(blocks[step.slot]);
   }
   return cpu_seconds() - before;
 }
@@ -111,20 +123,21 @@ void report(const char* who, size_t calls, const std::vector<double>& seconds) {
 int compare_speed(const model::CommandList& list, const model::VersionProfile& profile,
                   uint64_t device_memory, unsigned repeats) {
   std::vector<Step> steps;
-  if (!read_steps(list, steps)) {
+  uint32_t slots = 0;
+  if (!read_steps(list, steps, slots)) {
     std::fprintf(stderr, "oracle: speed wants a list of alloc and free alone, that frees all\n");
     return 3;
   }
   c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
   torch::get()->init(1);
   Model model(profile, device_memory);
-  std::vector<uint64_t> ours(list.ids.size());
-  std::vector<uint64_t> theirs(list.ids.size());
+  std::vector<uint64_t> ours(steps.size());
+  std::vector<uint64_t> theirs(steps.size());
   std::vector<double> model_seconds;
   std::vector<double> library_seconds;
   for (unsigned i = 0; i < repeats; ++i) {
-    model_seconds.push_back(model.run(steps, ours));
-    library_seconds.push_back(run_library(steps, theirs));
+    model_seconds.push_back(model.run(steps, slots, ours));
+    library_seconds.push_back(run_library(steps, slots, theirs));
     if (model_seconds.back() < 0 || ours != theirs) {
       std::fprintf(stderr, "oracle: the model and the library gave different addresses\n");
       return 1;
