@@ -63,7 +63,6 @@ constexpr VersionProfile make_profile(int minor) {
   p.expandable_in_private_pools = minor >= 5;
   p.expandable_split_by_option = minor < 10;
   p.range_holds_request = minor >= 15;
-  p.unmap_count_asserts = minor >= 7;
   p.expandable_release_asserts = minor < 5;
   p.scope = minor < 13 ? ScopeRule::kAnyScopeBlocks : ScopeRule::kOnlyCaptureBlocks;
   p.scoped_empty_cache =

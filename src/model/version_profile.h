@@ -106,8 +106,6 @@ struct VersionProfile {
                                             // (up to 2.9)
   bool range_holds_request = true;  // else a range is left behind for a request larger than it
                                     // (up to 2.14)
-  bool unmap_count_asserts = true;  // in the middle of a flush, when a private pool unmaps more
-                                    // pieces than it has mapped (2.7 on)
   bool expandable_release_asserts = false;  // the oversize release trips over them (up to 2.4)
 
   // Scopes and private pools
