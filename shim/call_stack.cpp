@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "shim/elf_lookup.h"
+#include "shim/thread_state.h"
 
 namespace fragscope::shim {
 namespace {
@@ -31,6 +32,39 @@ constexpr size_t kCacheSize = 1024;
 constinit std::atomic<Backtrace> g_backtrace;
 constinit std::atomic<FlushCache> g_flush;
 constinit std::atomic<void*> g_space;
+
+// Calls into libunwind that are under way, spread by thread so that threads do not share a line. A
+// forked child inherits the sum of its parent's other threads.
+struct alignas(64) Count {
+  std::atomic<int32_t> value;
+};
+constexpr size_t kCounts = 64;
+constinit Count g_inside[kCounts]{};
+
+class Inside {
+ public:
+  Inside() : count_(g_inside[slot()].value) { count_.fetch_add(1, std::memory_order_relaxed); }
+  ~Inside() { count_.fetch_sub(1, std::memory_order_relaxed); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  static size_t slot() { return (reinterpret_cast<uintptr_t>(&t_state) >> 12) % kCounts; }
+  std::atomic<int32_t>& count_;
+};
+
+// How often something was unloaded, and for how many of them the caches were flushed. Threads that
+// come together all flush: none takes a stack by rules of code that is gone.
+constinit std::atomic<uint64_t> g_unloads{0};
+constinit std::atomic<uint64_t> g_flushed{0};
+
+void flush_if_unloaded() {
+  const uint64_t unloads = g_unloads.load(std::memory_order_acquire);
+  if (g_flushed.load(std::memory_order_acquire) == unloads) return;
+  const FlushCache flush = g_flush.load(std::memory_order_acquire);
+  if (flush != nullptr) flush(g_space.load(std::memory_order_relaxed), 0, 0);
+  g_flushed.store(unloads, std::memory_order_release);
+}
 
 constinit std::atomic<uintptr_t> g_helper_start{0};
 constinit std::atomic<uintptr_t> g_helper_end{0};
@@ -78,11 +112,19 @@ bool open_unwinder() noexcept {
   return true;
 }
 
+bool is_unwinder_entered() noexcept {
+  return std::any_of(std::begin(g_inside), std::end(g_inside), [](const Count& count) {
+    return count.value.load(std::memory_order_relaxed) != 0;
+  });
+}
+
 void append_native_frames(CallStack& out, size_t depth) noexcept {
   const Backtrace backtrace = g_backtrace.load(std::memory_order_acquire);
   if (backtrace == nullptr) return;
   uint64_t* const frames = out.frames + out.count;
   const size_t room = std::min(depth + kMaxOwnFrames, std::size(out.frames) - out.count);
+  const Inside inside;
+  flush_if_unloaded();
   const int got = backtrace(reinterpret_cast<void**>(frames), static_cast<int>(room));
   if (got <= 0) return;
   const auto total = static_cast<size_t>(got);
@@ -99,9 +141,6 @@ void leave_out_frames(uintptr_t start, uintptr_t end) noexcept {
   g_helper_end.store(end, std::memory_order_relaxed);
 }
 
-void flush_unwinder() noexcept {
-  const FlushCache flush = g_flush.load(std::memory_order_acquire);
-  if (flush != nullptr) flush(g_space.load(std::memory_order_relaxed), 0, 0);
-}
+void flush_unwinder() noexcept { g_unloads.fetch_add(1, std::memory_order_release); }
 
 }  // namespace fragscope::shim

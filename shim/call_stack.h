@@ -15,6 +15,11 @@ inline constexpr size_t kMaxOwnFrames = 16;
 // Opens libunwind; false when it is not there. Called at the start of a session.
 bool open_unwinder() noexcept;
 
+// Some thread is inside libunwind, or was when this process was forked from its parent: libunwind's
+// locks are then held for ever, and a child must not take native stacks. To be asked while a
+// session begins, when no thread of this process can have taken one.
+bool is_unwinder_entered() noexcept;
+
 struct CallStack {
   uint64_t frames[kMaxStackDepth + kMaxOwnFrames];  // as in event/frame.h
   size_t count = 0;
@@ -27,7 +32,8 @@ void append_native_frames(CallStack& out, size_t depth) noexcept;
 // Addresses of a helper (the torch adaptor) whose frames are left out like the shim's own.
 void leave_out_frames(uintptr_t start, uintptr_t end) noexcept;
 
-// After something was unloaded: forget what was learnt about its addresses.
+// After something was unloaded: what was learnt about its addresses is forgotten before the next
+// stack. Takes no lock, of libunwind neither: a forked child may call it at any time.
 void flush_unwinder() noexcept;
 
 }  // namespace fragscope::shim

@@ -79,8 +79,11 @@ Settings read_settings() {
   if (settings.stack_depth > kMaxStackDepth) settings.stack_depth = kMaxStackDepth;
   const bool all =
       secure_getenv("FRAGSCOPE_STACKS") == nullptr || is_set_to("FRAGSCOPE_STACKS", "both");
-  settings.native_stacks = (all || is_set_to("FRAGSCOPE_STACKS", "native")) &&
-                           settings.stack_depth != 0 && open_unwinder();
+  settings.native_stacks =
+      (all || is_set_to("FRAGSCOPE_STACKS", "native")) && settings.stack_depth != 0;
+  settings.forked_in_unwinder = settings.native_stacks && is_unwinder_entered();
+  settings.native_stacks =
+      settings.native_stacks && !settings.forked_in_unwinder && open_unwinder();
   settings.python_stacks =
       (all || is_set_to("FRAGSCOPE_STACKS", "python")) && settings.stack_depth != 0;
   settings.enforce = policy::enabled();
@@ -131,6 +134,10 @@ void write_facts(Session& session, uint64_t capacity_bytes) {
   }
   session.write_property("log.capacity_bytes", capacity_bytes);
   session.write_property("stacks", stacks_text(session.settings));
+  if (session.settings.forked_in_unwinder) {
+    session.write_property("native_stacks",
+                           "none: forked while another thread was taking a native stack");
+  }
   session.write_property("enforce", session.settings.enforce ? "shim" : "none");
   const char* const policy_settings = secure_getenv("FRAGSCOPE_ALLOC_CONF");
   if (session.settings.enforce && policy_settings != nullptr) {

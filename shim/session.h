@@ -24,6 +24,7 @@ struct Settings {
   uint32_t stack_depth = 128;  // frames of each kind at most
   bool native_stacks = true;
   bool python_stacks = true;
+  bool forked_in_unwinder = false;  // why there are no native stacks
   bool enforce = false;
 };
 

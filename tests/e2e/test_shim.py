@@ -139,6 +139,19 @@ def test_fork_beside_busy_threads(programs):
     assert parent.torn == 0 and parent.dropped == 0
 
 
+def test_fork_beside_a_thread_inside_libunwind(programs):
+    """Its lock is never given back in the child, which must do without native stacks."""
+    unwinder = programs.directory / "unwind/libunwind.so.8"
+    done = programs.run("shim_fork", "unwinding", preload=[programs.shim, unwinder])
+    assert done.returncode == 0 and done.stdout == b"child: 0\n"
+    parent, child = sorted(programs.logs(), key=lambda log: log.pid)
+    assert allocs(child) == [333]
+    assert child.properties["native_stacks"].startswith("none: forked")
+    assert child.properties["stacks"] == "python"
+    assert "native_stacks" not in parent.properties and parent.properties["stacks"] == "both"
+    assert all(event["stack"] for event in parent.of("device_alloc"))
+
+
 def test_static_destructors_are_recorded(programs):
     (log,) = programs.run_both("shim_exit", "static")
     assert summary(log) == [("device_alloc", 111), ("device_alloc", 222), ("device_free", None)]

@@ -41,6 +41,11 @@ add_library(shim_next_preload MODULE ${shim_src}/shim_next_preload.cpp)
 shim_test_target(shim_next_preload)
 add_library(shim_no_wipe MODULE ${shim_src}/shim_no_wipe.cpp)
 shim_test_target(shim_no_wipe)
+# In a folder of its own: found by those programs alone that are told to look there.
+add_library(shim_fake_unwind SHARED ${shim_src}/shim_fake_unwind.cpp)
+shim_test_target(shim_fake_unwind)
+set_target_properties(shim_fake_unwind PROPERTIES OUTPUT_NAME unwind SUFFIX .so.8
+  LIBRARY_OUTPUT_DIRECTORY ${shim_out}/unwind)
 add_library(shim_module MODULE ${shim_src}/shim_module.cpp)
 shim_test_target(shim_module)
 

@@ -5,7 +5,10 @@
 //   spawn      posix_spawn of /bin/true, then vfork + exec of it
 //   exec       the program replaces itself by `shim_fork leaf`
 //   leaf       one block
+//   unwinding  forks while another thread is inside libunwind (shim_fake_unwind.cpp)
 //   threads    forks while other threads allocate; the child allocates
+#include <dlfcn.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -72,6 +75,21 @@ void fork_beside_threads() {
   for (std::thread& worker : workers) worker.join();
 }
 
+// The stand-in stays in its lock for as long as the thread's name is "inside".
+void fork_beside_unwinder() {
+  auto* const entered = static_cast<std::atomic<int>*>(dlsym(RTLD_DEFAULT, "fake_unwind_entered"));
+  auto* const leave = static_cast<std::atomic<int>*>(dlsym(RTLD_DEFAULT, "fake_unwind_leave"));
+  if (entered == nullptr || leave == nullptr) std::exit(7);
+  std::thread inside([] {
+    pthread_setname_np(pthread_self(), "inside");
+    cudaFree(allocate(444));
+  });
+  while (*entered == 0) std::this_thread::yield();
+  in_child([] { _exit(allocate(333) == nullptr); });
+  *leave = 1;
+  inside.join();
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
@@ -90,6 +108,7 @@ int main(int, char** arguments) {
     });
   }
   if (std::strcmp(mode, "spawn") == 0) spawn();
+  if (std::strcmp(mode, "unwinding") == 0) fork_beside_unwinder();
   if (std::strcmp(mode, "threads") == 0) fork_beside_threads();
   if (std::strcmp(mode, "exec") == 0) {
     char leaf[] = "leaf";
