@@ -131,7 +131,7 @@ void write_facts(Session& session, uint64_t capacity_bytes) {
   }
   session.write_property("log.capacity_bytes", capacity_bytes);
   session.write_property("stacks", stacks_text(session.settings));
-  session.write_property("enforce", session.settings.enforce ? "shim" : "none");
+  session.write_property("enforce", policy::mode());
   const char* const policy_settings = secure_getenv("FRAGSCOPE_ALLOC_CONF");
   if (session.settings.enforce && policy_settings != nullptr) {
     session.write_property("alloc_conf", policy_settings);

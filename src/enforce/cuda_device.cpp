@@ -15,25 +15,17 @@ bool CudaFunctions::complete() const {
          context_current != nullptr;
 }
 
-class CudaDevice::Current {
- public:
-  explicit Current(const CudaDevice& device) : cuda_(device.cuda_) {
-    void* current = nullptr;
-    const bool known = cuda_.context_current(&current) == kSuccess;
-    if (known && current == device.context_) return;
-    pushed_ = cuda_.context_push(device.context_) == kSuccess;
-  }
-  ~Current() {
-    void* popped = nullptr;
-    if (pushed_) static_cast<void>(cuda_.context_pop(&popped));
-  }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
+CudaDevice::Current::Current(const CudaDevice& device) : cuda_(device.cuda_) {
+  void* current = nullptr;
+  const bool known = cuda_.context_current(&current) == kSuccess;
+  if (known && current == device.context_) return;
+  pushed_ = cuda_.context_push(device.context_) == kSuccess;
+}
 
- private:
-  const CudaFunctions& cuda_;
-  bool pushed_ = false;
-};
+CudaDevice::Current::~Current() {
+  void* popped = nullptr;
+  if (pushed_) static_cast<void>(cuda_.context_pop(&popped));
+}
 
 CudaResult CudaDevice::malloc(uint64_t bytes, uint64_t& address) {
   const Current current(*this);

@@ -33,8 +33,7 @@ struct CudaFunctions {
 class CudaDevice : public DeviceApi {
  public:
   // `context`: the driver's, of the device; made current for calls from elsewhere.
-  CudaDevice(const CudaFunctions& functions, void* context)
-      : cuda_(functions), context_(context) {}
+  CudaDevice(const CudaFunctions& functions, void* context) : cuda_(functions), context_(context) {}
 
   CudaResult malloc(uint64_t bytes, uint64_t& address) override;
   CudaResult free(uint64_t address) override;
@@ -48,9 +47,20 @@ class CudaDevice : public DeviceApi {
 
   void* context() const { return context_; }
 
- private:
-  class Current;  // the context, for the length of a call
+  // The context is current on this thread while it lives.
+  class Current {
+   public:
+    explicit Current(const CudaDevice& device);
+    ~Current();
+    Current(const Current&) = delete;
+    Current& operator=(const Current&) = delete;
 
+   private:
+    const CudaFunctions& cuda_;
+    bool pushed_ = false;
+  };
+
+ private:
   CudaFunctions cuda_;
   void* context_;
   std::vector<Event> idle_events_;

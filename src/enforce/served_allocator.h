@@ -9,8 +9,8 @@
 //   is anybody's.
 //
 // Units: bytes; addresses and stream handles are integers, stream 0 is the default stream.
-// Ownership: DeviceApi and BlockSink outlive it. Threads: any; one lock, which is not held while the
-// device is waited for in release_after_device(). Errors: CUDA's numbers.
+// Ownership: DeviceApi and BlockSink outlive it. Threads: any; one lock, which is not held while
+// the device is waited for in release_after_device(). Errors: CUDA's numbers.
 #pragma once
 
 #include <cstdint>

@@ -258,12 +258,14 @@ TEST_CASE("settings that cannot be served are named") {
   const auto refused = [](const char* text) {
     return enforce::read_settings(text, newest()).error().text;
   };
-  CHECK(refused("max_split_size_mb:potato").find("'max_split_size_mb:potato'") != std::string::npos);
+  CHECK(refused("max_split_size_mb:potato").find("'max_split_size_mb:potato'") !=
+        std::string::npos);
   CHECK(refused("expandable_segments:True").find("expandable_segments") != std::string::npos);
   CHECK(refused("backend:cudaMallocAsync").find("backend") != std::string::npos);
 }
 
-// --- the rule of reuse ----------------------------------------------------------------------------
+// --- the rule of reuse
+// ----------------------------------------------------------------------------
 
 // A device whose answers are wrong in one way each.
 class HastyDevice : public FakeDevice {
@@ -320,7 +322,8 @@ TEST_CASE("no block is handed out while the device works on it; a broken rule is
   CHECK(reuses_too_early(broken, as_cuda_free) > 0);
 }
 
-// --- threads --------------------------------------------------------------------------------------
+// --- threads
+// --------------------------------------------------------------------------------------
 
 TEST_CASE("threads never get overlapping blocks and nothing is lost") {
   Fixture f;
