@@ -5,9 +5,11 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "shim/elf_lookup.h"
 #include "shim/export.h"
+#include "shim/live_settings.h"
 #include "shim/policy_devices.h"
 #include "shim/recorder.h"
 
@@ -56,6 +58,17 @@ void tell_source() {
   }
 }
 
+// `fragscope ctl set`.
+void take_live_settings() {
+  Session* const session = current_session();
+  if (session == nullptr) return;
+  char text[log::kMaxRequestBytes + 1];
+  const uint32_t number = take_settings(*session, text, sizeof text);
+  if (number == 0) return;
+  const std::string problem = change_settings(text);
+  answer_settings(*session, number, problem.empty(), problem.c_str());
+}
+
 // The answer to a free that the allocator refused: CUDA's own, last error included, to a pointer
 // that nobody allocated. The base of a segment is a pointer that CUDA would free with all live
 // blocks in it, so CUDA must not see the program's.
@@ -88,6 +101,17 @@ const char* mode() noexcept {
   }
 }
 
+log::Enforcement who_enforces() noexcept {
+  switch (current_mode()) {
+    case Mode::shim:
+      return log::Enforcement::shim;
+    case Mode::native:
+      return log::Enforcement::native;
+    default:
+      return log::Enforcement::none;
+  }
+}
+
 bool allocate(HookId id, RealMalloc real, DevicePtr* out, size_t bytes, int& result) noexcept try {
   if (out == nullptr || bytes == 0) return false;
   const ErrnoKeeper keep;
@@ -100,6 +124,7 @@ bool allocate(HookId id, RealMalloc real, DevicePtr* out, size_t bytes, int& res
   ServedContext* const context = context_for(ordinal, *backend, handle);
   if (context == nullptr) return false;
   tell_source();
+  take_live_settings();
   const RecordedDevice::Calling calling(*backend);
   const enforce::Served served = context->allocator.allocate(bytes, 0);
   *out = served.address;

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "log/log_layout.h"
 #include "shim/cuda_abi.h"
 #include "shim/hook_table.h"
 
@@ -30,6 +31,7 @@ using RealExport = int (*)(IpcHandle* out, DevicePtr address);
 bool enabled() noexcept;
 // "shim", "native" (PyTorch's own allocator carries the settings), "none".
 const char* mode() noexcept;
+log::Enforcement who_enforces() noexcept;
 
 // For an outermost call. True: `result` is the answer; false: the call is real CUDA's.
 bool allocate(HookId id, RealMalloc real, DevicePtr* out, size_t bytes, int& result) noexcept;

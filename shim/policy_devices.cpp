@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 
 #include "enforce/fork_guard.h"
 #include "enforce/settings.h"
@@ -16,7 +17,8 @@ constexpr size_t kMaxContexts = 64;
 // Everything of one process; a forked child starts anew and leaves its parent's state alone.
 struct State {
   std::atomic<ServedContext*> contexts[kMaxContexts]{};
-  enforce::Mutex making;
+  enforce::Mutex making;  // of contexts, and of the settings
+  std::optional<model::AllocatorConfig> settings;
 };
 
 constinit enforce::ForkGuard g_state;
@@ -34,6 +36,15 @@ State* state() {
 fragscope::Result<model::AllocatorConfig> read_environment() {
   const char* const text = secure_getenv("FRAGSCOPE_ALLOC_CONF");
   return enforce::read_settings(text != nullptr ? text : "", model::version_profiles().back());
+}
+
+// Under the lock.
+const model::AllocatorConfig& settings_of(State& all) {
+  if (!all.settings) {
+    auto config = read_environment();
+    all.settings = config ? *config : model::AllocatorConfig{};
+  }
+  return *all.settings;
 }
 
 void write_block(Event& event) {
@@ -112,6 +123,20 @@ bool settings_are_served() noexcept try { return read_environment().ok(); } catc
   return false;
 }
 
+std::string change_settings(const char* text) {
+  State* const all = state();
+  if (all == nullptr) return "no memory for the allocator";
+  const enforce::Locked lock(all->making);
+  auto config = enforce::read_settings(text, model::version_profiles().back(), settings_of(*all));
+  if (!config) return config.error().text;
+  all->settings = *config;
+  for (const std::atomic<ServedContext*>& slot : all->contexts) {
+    ServedContext* const context = slot.load(std::memory_order_acquire);
+    if (context != nullptr) context->allocator.set_config(*config);
+  }
+  return {};
+}
+
 ServedContext* context_for(int ordinal, const Backend& backend, void* context) {
   State* const all = state();
   if (all == nullptr) return nullptr;
@@ -127,9 +152,7 @@ ServedContext* context_for(int ordinal, const Backend& backend, void* context) {
     if (found == nullptr && room == nullptr) room = &slot;
   }
   if (room == nullptr) return nullptr;
-  const auto config = read_environment();
-  auto fresh = std::make_unique<ServedContext>(ordinal, backend, context,
-                                               config ? *config : model::AllocatorConfig{});
+  auto fresh = std::make_unique<ServedContext>(ordinal, backend, context, settings_of(*all));
   room->store(fresh.get(), std::memory_order_release);
   return fresh.release();
 }

@@ -4,6 +4,8 @@
 // table and kept: a thread may still be inside.
 #pragma once
 
+#include <string>
+
 #include "enforce/served_allocator.h"
 #include "shim/policy_backend.h"
 
@@ -37,6 +39,9 @@ struct ServedContext {
 
 // FRAGSCOPE_ALLOC_CONF can be read and served.
 bool settings_are_served() noexcept;
+
+// New settings for all contexts, those to come too. "": accepted, else why not.
+std::string change_settings(const char* text);
 
 // The allocator of `context`; made if there is none. nullptr: too many contexts, no memory.
 ServedContext* context_for(int ordinal, const Backend& backend, void* context);
