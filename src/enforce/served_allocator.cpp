@@ -257,6 +257,7 @@ bool ServedAllocator::begin_pool(model::PoolId id, std::function<bool(uint64_t)>
   if (!allocator_.begin_pool(id)) return false;
   scopes_.push_back({id, std::move(filter)});
   static_cast<void>(allocator_.begin_capture());
+  api_.note_captures(true);
   return true;
 }
 
@@ -265,7 +266,9 @@ bool ServedAllocator::end_pool(model::PoolId id) {
   if (!allocator_.end_pool(id)) return false;
   const auto same = [id](const Scope& scope) { return scope.pool == id; };
   scopes_.erase(std::next(std::find_if(scopes_.rbegin(), scopes_.rend(), same)).base());
-  if (scopes_.empty()) static_cast<void>(allocator_.end_capture());
+  if (!scopes_.empty()) return true;
+  static_cast<void>(allocator_.end_capture());
+  api_.note_captures(false);
   return true;
 }
 
