@@ -1,14 +1,18 @@
-// What must hold for programs whose cudaMalloc and cudaFree are served (FRAGSCOPE_ENFORCE=shim): one
-// mode each, facts on stdout, the same with and without the policy unless test_shim_served.py says
-// otherwise.
+// What must hold for programs whose cudaMalloc and cudaFree are served (FRAGSCOPE_ENFORCE=shim):
+// one mode each, facts on stdout, the same with and without the policy unless test_shim_served.py
+// says otherwise.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -224,9 +228,40 @@ void contexts() {
   std::printf("runtime %d\n", cudaFree(block));
 }
 
+// For tests/bench/served_speed.py: pairs of cudaFree and cudaMalloc, timed one by one.
+void cost(int threads, int pairs) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<std::vector<long>> times(static_cast<size_t>(threads));
+  const auto worker = [pairs](std::vector<long>& own) {
+    char* block = allocate(5000);
+    for (int pair = 0; pair < pairs; ++pair) {
+      const auto start = Clock::now();
+      cudaFree(block);
+      block = allocate(5000);
+      own.push_back(
+          std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());
+    }
+    cudaFree(block);
+  };
+  std::vector<std::thread> all;
+  for (std::vector<long>& own : times) all.emplace_back(worker, std::ref(own));
+  for (std::thread& thread : all) thread.join();
+  std::vector<long> merged;
+  for (const std::vector<long>& own : times) merged.insert(merged.end(), own.begin(), own.end());
+  std::nth_element(merged.begin(), merged.begin() + static_cast<long>(merged.size() / 2),
+                   merged.end());
+  std::printf(
+      "shim, waiting for the device, recorded: %3d threads: free and allocate %ld ns median\n",
+      threads, merged[merged.size() / 2]);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 4 && std::strcmp(argv[1], "cost") == 0) {
+    cost(std::atoi(argv[2]), std::atoi(argv[3]));
+    return 0;
+  }
   const std::map<std::string, void (*)()> modes = {
       {"streams", streams},   {"async", stream_ordered}, {"threads", threads},
       {"fork", forked},       {"devices", devices},      {"sharing", sharing},
