@@ -131,8 +131,9 @@ static inline void fragscope_oom(int32_t device, uint64_t stream, uint64_t reque
 #define FRAGSCOPE_KNOWS_(api, member) \
   ((api) && (api)->size >= offsetof(struct fragscope_api, member) + sizeof((api)->member))
 
-/* For an allocator that carries PyTorch's settings out itself (PYTORCH_CUDA_ALLOC_CONF); said before
- * its first CUDA call, so that `fragscope run --max-split-size-mb` does not serve it a second time. */
+/* For an allocator that carries PyTorch's settings out itself (PYTORCH_CUDA_ALLOC_CONF); said
+ * before its first CUDA call, so that `fragscope run --max-split-size-mb` does not serve it a
+ * second time. */
 static inline void fragscope_enforces_settings(void) {
   const struct fragscope_api* api = fragscope_find_();
   if (FRAGSCOPE_KNOWS_(api, property)) api->property("enforce", "native");
