@@ -91,14 +91,13 @@ void property(const char* key, const char* value) noexcept {
   if (key == nullptr || value == nullptr || t_state.in_shim) return;
   const ErrnoKeeper keep;
   const bool enforces = std::strcmp(key, "enforce") == 0;
-  if (enforces) policy::leave_to_program();
+  const bool pluggable = std::strcmp(value, "pluggable") == 0;
+  if (enforces) policy::leave_to_program(pluggable);
   if (enforces && std::strcmp(value, "native") == 0) return;  // the session says it
   Session* const session = get_or_create_session();
   if (session == nullptr) return;
   session->write_property(key, value);
-  if (enforces && std::strcmp(value, "pluggable") == 0) {
-    note_enforcement(*session, log::Enforcement::pluggable);
-  }
+  if (enforces && pluggable) note_enforcement(*session, log::Enforcement::pluggable);
 }
 
 uint32_t take_wanted(char* text, size_t bytes) noexcept {

@@ -104,8 +104,8 @@ const char* mode() noexcept {
   }
 }
 
-void leave_to_program() noexcept {
-  if (!is_automatic(secure_getenv("FRAGSCOPE_ENFORCE"))) return;
+void leave_to_program(bool even_if_named) noexcept {
+  if (!even_if_named && !is_automatic(secure_getenv("FRAGSCOPE_ENFORCE"))) return;
   Mode first = Mode::unasked;
   g_mode.compare_exchange_strong(first, Mode::native);
 }

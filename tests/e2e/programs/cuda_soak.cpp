@@ -4,10 +4,12 @@
 // - no block is handed out while work of another stream on it is under way (events are late)
 // - at the end all is free again, and the device has back what it had
 //
-//   cuda_soak PAIRS THREADS STREAMS [hasty]
+//   cuda_soak PAIRS THREADS STREAMS [cuda-free] [hasty]
 //
-// hasty: the allocator's device claims that every event is done. Then the second check must fail.
-// Exit code: 0 all held, 1 something did not (one line says what), 2 wrong arguments.
+// cuda-free: blocks are given back as with cudaFree, which waits for the device; streams that use
+// them are not named. hasty: the allocator's device claims that every event is done and never
+// waits. Then the second check must fail. Exit code: 0 all held, 1 something did not (one line says
+// what), 2 wrong arguments.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -89,6 +91,9 @@ class SoakDevice final : public CudaDevice {
     const enforce::EventState state = CudaDevice::query_event(event);
     return hasty ? enforce::EventState::kDone : state;
   }
+  enforce::CudaResult synchronize() override {
+    return hasty ? enforce::kSuccess : CudaDevice::synchronize();
+  }
   bool hasty = false;
 };
 
@@ -144,6 +149,7 @@ struct Soak {
   std::vector<CUstream> streams;
   AddressBits live;
   SharedWork shared;
+  bool as_cuda_free = false;
   std::atomic<uint64_t> overlaps{0}, lost{0}, refused{0}, wrong_frees{0};
 };
 
@@ -179,12 +185,15 @@ void free_one(Soak& soak, std::mt19937& random, std::vector<Mine>& mine) {
   const bool shared = random() % 64 == 0;
   if (shared) {
     CUstream const other = soak.streams[(gone.stream + 1) % soak.streams.size()];
-    soak.allocator.record_stream(gone.block.address, reinterpret_cast<uint64_t>(other));
+    if (!soak.as_cuda_free) {
+      soak.allocator.record_stream(gone.block.address, reinterpret_cast<uint64_t>(other));
+    }
     soak.shared.begin(gone.block.address, gone.block.size, other);
   }
   if (!soak.live.give(gone.block.address, gone.block.size)) ++soak.lost;
   int result = 0;
-  const enforce::Freed freed = !shared && random() % 4096 == 0
+  const bool waits = soak.as_cuda_free || (!shared && random() % 4096 == 0);
+  const enforce::Freed freed = waits
                                    ? soak.allocator.release_after_device(gone.block.address, result)
                                    : soak.allocator.release(gone.block.address);
   if (freed != enforce::Freed::kFreed && freed != enforce::Freed::kPending) ++soak.wrong_frees;
@@ -284,10 +293,14 @@ int main(int argc, char** argv) {
   cuCtxGetCurrent(&context);
   const size_t free_before = free_memory();
   SoakDevice device(functions(), context);
-  device.hasty = argc > 4 && std::strcmp(argv[4], "hasty") == 0;
+  const auto asked = [&](const char* word) {
+    return std::any_of(argv + 4, argv + argc,
+                       [word](const char* given) { return std::strcmp(given, word) == 0; });
+  };
+  device.hasty = asked("hasty");
   ServedAllocator allocator(model::AllocatorConfig{}, model::version_profiles().back(), device,
                             nullptr);
-  Soak soak{allocator, context, {nullptr}, {}, {}, {}, {}, {}, {}};
+  Soak soak{allocator, context, {nullptr}, {}, {}, asked("cuda-free"), {}, {}, {}, {}};
   const uint64_t base = first_address();
   soak.live.set_base(base);
   soak.shared.set_base(base);
