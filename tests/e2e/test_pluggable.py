@@ -90,11 +90,11 @@ def test_segments_and_addresses_are_pytorchs(fragscope, torch_python, env, setti
     assert len(blocks(native)) > 700
     properties = served.info()["processes"][0]["properties"]
     assert (properties["enforce"], properties["alloc_conf"]) == ("pluggable", settings)
-    # The recording is as good as PyTorch's own: the model predicts every block of it.
+    # The model predicts every block of the recording. (Not the order in which a flush gives segments
+    # back: which pool they belong to is not told through fragscope_api.h.)
     answer = json.loads(fragscope("replay", "--json", served.directory, check=True).stdout)
     verify = answer["processes"][0]["devices"][0]["verify"]
     assert verify["address_matches"] == verify["block_events"] > 700, verify["first_divergence"]
-    assert verify["segment_matches"] == verify["segment_calls"] > 0, verify["first_divergence"]
 
 
 def run_plain(fragscope, torch_python, build, env, script, *options):
