@@ -190,3 +190,30 @@ print(torch.empty(3 << 20, dtype=torch.uint8, device="cuda").data_ptr() == place
                               "FRAGSCOPE_SIM": f"total_bytes={2**31};event_latency_queries=50",
                               "FRAGSCOPE_ALLOC_LIBRARY": str(build / "lib/libfragscope_alloc.so")})
     assert (done.returncode, done.stdout) == (0, "False\nTrue\n"), done.stderr
+
+
+def test_pools_by_stream(fragscope, torch_python, build, env):
+    """What torch 2.1 and 2.2 call for a capture, called by hand."""
+    done = run_plain(fragscope, torch_python, build, env, """
+import ctypes, os, torch
+torch.cuda.init()
+library = ctypes.CDLL(os.environ["FRAGSCOPE_ALLOC_LIBRARY"])
+word, pointer = ctypes.c_uint64, ctypes.c_void_p
+library.fragscope_alloc_malloc.restype = pointer
+library.fragscope_alloc_malloc.argtypes = [ctypes.c_size_t, ctypes.c_int, pointer]
+library.fragscope_alloc_free.argtypes = [pointer, ctypes.c_size_t, ctypes.c_int, pointer]
+library.fragscope_alloc_begin_stream_pool.argtypes = [ctypes.c_int, pointer, word, word]
+library.fragscope_alloc_end_stream_pool.argtypes = [ctypes.c_int, pointer]
+side = torch.cuda.Stream().cuda_stream
+def place(stream):
+    block = library.fragscope_alloc_malloc(3 << 20, 0, stream)
+    library.fragscope_alloc_free(block, 3 << 20, 0, stream)
+    return block
+main, other = place(0), place(side)
+library.fragscope_alloc_begin_stream_pool(0, side, 0, 1)
+print(place(0) == main, place(side) == other)
+library.fragscope_alloc_end_stream_pool(0, side)
+library.fragscope_alloc_end_stream_pool(0, side)
+print(place(0) == main, place(side) == other)
+""")
+    assert (done.returncode, done.stdout) == (0, b"True False\nTrue True\n"), done.stderr.decode()

@@ -28,9 +28,16 @@ _FUNCTIONS = {
     "set_memory_fraction_fn": "fragscope_alloc_memory_fraction",
     "set_base_alloc_fn": "fragscope_alloc_base",
     "set_record_stream_fn": "fragscope_alloc_record_stream",
+    "set_release_pool": "fragscope_alloc_release_pool",
+}
+# How a graph capture names its pool: since torch 2.3, and before.
+_POOLS = {
     "set_begin_allocate_to_pool": "fragscope_alloc_begin_pool",
     "set_end_allocate_to_pool_fn": "fragscope_alloc_end_pool",
-    "set_release_pool": "fragscope_alloc_release_pool",
+}
+_STREAM_POOLS = {
+    "set_begin_allocate_stream_to_pool": "fragscope_alloc_begin_stream_pool",
+    "set_end_allocate_stream_to_pool_fn": "fragscope_alloc_end_stream_pool",
 }
 
 _library = None
@@ -105,11 +112,13 @@ def enable(max_split_size_mb=None, alloc_conf=None):
     allocator = torch.cuda.memory.CUDAPluggableAllocator(
         library._name, "fragscope_alloc_malloc", "fragscope_alloc_free")
     inner = allocator.allocator()
-    missing = [setter for setter in _FUNCTIONS if not hasattr(inner, setter)]
+    by_stream = hasattr(inner, "set_begin_allocate_stream_to_pool")
+    functions = _FUNCTIONS | (_STREAM_POOLS if by_stream else _POOLS)
+    missing = [setter for setter in functions if not hasattr(inner, setter)]
     if missing:
         raise RuntimeError(f"torch {torch.__version__} cannot be served: its pluggable allocator has "
                            f"no {', '.join(missing)}; use torch 2.1 or later")
-    for setter, name in _FUNCTIONS.items():
+    for setter, name in functions.items():
         getattr(inner, setter)(ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
     torch.cuda.memory.change_current_allocator(allocator)
     _library, _allocator = library, allocator
