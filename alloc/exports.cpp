@@ -131,17 +131,22 @@ FRAGSCOPE_EXPORT void fragscope_alloc_record_stream(void* block, void* stream) {
   });
 }
 
-FRAGSCOPE_EXPORT size_t fragscope_alloc_stats(int device, uint64_t* values, size_t count) {
+FRAGSCOPE_EXPORT void fragscope_alloc_stats(
+    int device, void (*visit)(const char* key, int64_t value, void* context), void* context) {
   enforce::ServedAllocator* const allocator = existing_allocator(device);
-  const enforce::ServedStats stats =
-      allocator != nullptr ? allocator->stats() : enforce::ServedStats{};
-  const uint64_t all[] = {stats.allocated,     stats.peak_allocated, stats.reserved,
-                          stats.peak_reserved, stats.active,         stats.inactive_split,
-                          stats.requested,     stats.allocations,    stats.retries,
-                          stats.ooms,          stats.segments};
-  constexpr size_t kCount = sizeof all / sizeof all[0];
-  for (size_t i = 0; i < count && i < kCount; ++i) values[i] = all[i];
-  return kCount;
+  if (allocator == nullptr) return;
+  allocator->visit_stats(
+      [=](const std::string& key, int64_t value) { visit(key.c_str(), value, context); });
+}
+
+FRAGSCOPE_EXPORT void fragscope_alloc_reset_stats(int device, int peaks) {
+  enforce::ServedAllocator* const allocator = existing_allocator(device);
+  if (allocator == nullptr) return;
+  if (peaks != 0) {
+    allocator->reset_peak_stats();
+  } else {
+    allocator->reset_accumulated_stats();
+  }
 }
 
 // Graph pools: C++ types of PyTorch's signatures (c10::MempoolId_t, std::function), so not in the C

@@ -334,6 +334,25 @@ ServedStats ServedAllocator::stats() {
   return stats;
 }
 
+void ServedAllocator::visit_stats(const std::function<void(const std::string&, int64_t)>& visit) {
+  mutex_.lock();
+  const model::DeviceStats stats = allocator_.stats();
+  mutex_.unlock();
+  model::visit_stats(stats, allocator_.profile(), visit);
+}
+
+void ServedAllocator::reset_peak_stats() {
+  const Locked lock(mutex_);
+  allocator_.reset_peak_stats();
+  peak_allocated_ = allocated();
+  peak_reserved_ = reserved();
+}
+
+void ServedAllocator::reset_accumulated_stats() {
+  const Locked lock(mutex_);
+  allocator_.reset_accumulated_stats();
+}
+
 std::string ServedAllocator::oom_text(int device) {
   const Locked lock(mutex_);
   return model::oom_message(allocator_.last_oom(), allocator_.profile(), allocator_.config(),

@@ -49,6 +49,11 @@ graph.replay()
 del graph, y, z
 torch.cuda.empty_cache()
 print("failures", failures)
+# How often a split came and went depends on the order in which PyTorch asks its streams' events.
+print({key: value for key, value in torch.cuda.memory_stats().items()
+       if "inactive_split" not in key or key.endswith("current")})
+torch.cuda.reset_peak_memory_stats()
+print(torch.cuda.memory_allocated(), torch.cuda.max_memory_reserved())
 """
 
 
