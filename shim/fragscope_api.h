@@ -44,6 +44,14 @@ struct fragscope_api {
   /* since 0.2 */
   void (*range_push)(const char* text);
   void (*range_pop)(void);
+  /* since 0.3: for allocators that carry out settings. property(): a fact of the run, "key",
+   * "value" (at most some 500 bytes); key "enforce" says who serves. take_settings(): what was
+   * asked for from outside, once, as a NUL-terminated text (at most 1001 bytes); 0 when there is
+   * nothing, else the number for answer_settings(), which says whether they hold now or (`problem`)
+   * why not. */
+  void (*property)(const char* key, const char* value);
+  uint32_t (*take_settings)(char* text, size_t bytes);
+  void (*answer_settings)(uint32_t number, int accepted, const char* problem);
 };
 
 /* Internal: the recorder's table, or NULL. */
@@ -122,6 +130,14 @@ static inline void fragscope_oom(int32_t device, uint64_t stream, uint64_t reque
 /* Internal: 1 when the recorder knows a member that version 1 began without. */
 #define FRAGSCOPE_KNOWS_(api, member) \
   ((api) && (api)->size >= offsetof(struct fragscope_api, member) + sizeof((api)->member))
+
+/* For an allocator that carries PyTorch's settings out itself (PYTORCH_CUDA_ALLOC_CONF); said
+ * before its first CUDA call, so that `fragscope run --max-split-size-mb` does not serve it a
+ * second time. */
+static inline void fragscope_enforces_settings(void) {
+  const struct fragscope_api* api = fragscope_find_();
+  if (FRAGSCOPE_KNOWS_(api, property)) api->property("enforce", "native");
+}
 
 /* A point in time with a name (UTF-8, the first 1000 bytes count). Marks and ranges are kept from
  * the first CUDA memory call of the process on. */

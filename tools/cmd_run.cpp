@@ -286,8 +286,9 @@ void add_options(CLI::App& command, RunOptions& options) {
                      "Enforce these settings (PyTorch's key:value,key:value)");
   command
       .add_option("--enforce", options.enforce,
-                  "How: native (PyTorch's own variable), shim (under cudaMalloc)")
-      ->check(CLI::IsMember({"native", "shim"}));
+                  "How: native (PyTorch's own variable) or shim (under cudaMalloc); by default "
+                  "each process's own way")
+      ->check(CLI::IsMember({"native", "shim", "pluggable"}));
   command
       .add_option("--stacks", options.stacks, "Call stacks of events: native, python, both, none")
       ->check(CLI::IsMember({"none", "native", "python", "both"}));

@@ -31,7 +31,7 @@
 namespace fragscope::log {
 
 inline constexpr char kMagic[8] = {'F', 'S', 'L', 'O', 'G', '\r', '\n', '\0'};
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 inline constexpr uint64_t kHeaderBytes = 8192;
 inline constexpr uint64_t kSlotBytes = 96;
 inline constexpr uint64_t kChunkSlots = 16384;  // growth unit: 1.5 MiB
@@ -42,6 +42,14 @@ inline constexpr uint64_t kDefaultCapacityBytes = 1ull << 30;
 inline constexpr size_t kMaxApis = 512;
 // A mark that is set from outside travels in the header.
 inline constexpr size_t kMaxRequestBytes = 1000;
+
+// Who carries out allocator settings in a process (LogHeader::enforcement).
+enum class Enforcement : uint32_t {
+  none = 0,
+  native = 1,     // PyTorch's own allocator: settings are its variable's
+  shim = 2,       // the recorder's policy
+  pluggable = 3,  // libfragscope_alloc.so
+};
 
 enum class SlotType : uint8_t { event = 1, blob = 2 };
 
@@ -140,6 +148,17 @@ struct LogHeader {
   std::atomic<uint64_t> flush_wanted;    // number of the newest request to write all to disk
   std::atomic<uint64_t> flush_done;      // … that the collector has carried out
   char mark_text[kMaxRequestBytes + 1];  // NUL-terminated
+
+  // Since version 3 (before: zero). Settings that are asked for as marks are: the text first, then
+  // settings_wanted raised by one, under the flock() and only when settings_done has caught up. The
+  // served allocator looks with its next request and answers.
+  std::atomic<uint32_t> enforcement;
+  std::atomic<uint32_t> settings_wanted;
+  std::atomic<uint32_t> settings_claimed;   // by the thread that applies them
+  std::atomic<uint32_t> settings_done;      // release: the answer below is of that request
+  std::atomic<uint32_t> settings_accepted;  // 0: settings_answer says why not
+  char settings_text[kMaxRequestBytes + 1];
+  char settings_answer[kMaxRequestBytes + 1];
 };
 
 static_assert(sizeof(Slot) == kSlotBytes);
