@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/run_limits.h"
+
 namespace fragscope::tools {
 
 struct RunOptions {
@@ -20,6 +22,7 @@ struct RunOptions {
   std::optional<uint64_t> max_split_size_mb;
   std::string alloc_conf;  // PyTorch's key:value,… grammar
   std::string enforce;     // "native", "shim", or empty: chosen by the command
+  LimitOptions limits;     // caps, failures on purpose, what happens at out of memory
   std::string stacks;      // "none", "native", or empty: the shim's default
   std::optional<uint32_t> depth;
   std::string log_bytes;  // a size; empty: chosen by what the memory file system has

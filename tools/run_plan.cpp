@@ -168,6 +168,19 @@ MaybeFailure settle_enforcement(const RunOptions& options, const Environment& us
   return std::nullopt;
 }
 
+MaybeFailure settle_caps(const RunOptions& options, RunPlan& plan) {
+  const std::string option = first_limit_option(options.limits);
+  if (options.no_record) {
+    if (option.empty()) return std::nullopt;
+    return usage({ErrorCode::kInvalidArgument,
+                  option + " works inside the recorder: it cannot go with --no-record"});
+  }
+  auto limits = settle_limits(options.limits, plan.environment, plan.notes);
+  if (!limits.ok()) return usage(limits.error());
+  plan.limits = std::move(limits).value();
+  return std::nullopt;
+}
+
 MaybeFailure settle_recording(const RunOptions& options, const Environment& user, RunPlan& plan) {
   if (options.no_record) return std::nullopt;
   const Status usable = check_shim(plan.installation);
@@ -209,6 +222,7 @@ std::variant<RunPlan, PlanFailure> make_run_plan(const RunOptions& options) {
   if (const auto failure = settle_recording(options, user, plan)) return *failure;
   find_command_torch(options, user, plan);
   if (const auto failure = settle_enforcement(options, user, plan)) return *failure;
+  if (const auto failure = settle_caps(options, plan)) return *failure;
   prepare_adaptor(options, user, plan);
   return plan;
 }

@@ -31,7 +31,7 @@
 namespace fragscope::log {
 
 inline constexpr char kMagic[8] = {'F', 'S', 'L', 'O', 'G', '\r', '\n', '\0'};
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 inline constexpr uint64_t kHeaderBytes = 8192;
 inline constexpr uint64_t kSlotBytes = 96;
 inline constexpr uint64_t kChunkSlots = 16384;  // growth unit: 1.5 MiB
@@ -140,6 +140,17 @@ struct LogHeader {
   std::atomic<uint64_t> flush_wanted;    // number of the newest request to write all to disk
   std::atomic<uint64_t> flush_done;      // … that the collector has carried out
   char mark_text[kMaxRequestBytes + 1];  // NUL-terminated
+
+  // Since version 3 (before: zero). What the process tells whoever watches it: the counter of a
+  // group is raised, with release order, when the words below it are filled in.
+  alignas(64) std::atomic<uint32_t> ooms;  // requests that ran out of memory
+  std::atomic<uint32_t> ooms_stopped;      // of those, at which the process stopped itself
+  std::atomic<int32_t> oom_device;
+  std::atomic<uint32_t> warnings;  // devices whose use has crossed the threshold
+  std::atomic<uint64_t> oom_requested;
+  std::atomic<uint64_t> warn_used;  // bytes in use, of
+  std::atomic<uint64_t> warn_of;    // bytes of the device, as the program sees it
+  std::atomic<int32_t> warn_device;
 };
 
 static_assert(sizeof(Slot) == kSlotBytes);
