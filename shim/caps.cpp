@@ -417,7 +417,7 @@ void note(const Event& event) noexcept try {
   return;
 }
 
-uint64_t visible_bytes(int32_t, uint64_t card_bytes) noexcept try {
+uint64_t visible_bytes(uint64_t card_bytes) noexcept try {
   return visible(card_bytes);
 } catch (...) {
   return card_bytes;
@@ -441,7 +441,7 @@ void adjust(size_t* free_bytes, size_t* total_bytes) noexcept try {
 }
 
 void adjust(size_t* total_bytes, int) noexcept {
-  if (total_bytes != nullptr) *total_bytes = visible_bytes(0, *total_bytes);
+  if (total_bytes != nullptr) *total_bytes = visible_bytes(*total_bytes);
 }
 
 void adjust(void* properties, int device) noexcept {

@@ -61,8 +61,8 @@ void adjust(size_t* free_bytes, size_t* total_bytes) noexcept;  // of the curren
 void adjust(size_t* total_bytes, int device) noexcept;
 void adjust(void* properties, int device) noexcept;  // cudaDeviceProp of any release
 
-// Bytes of `device` that the program is told of: the card's, or its limit.
-uint64_t visible_bytes(int32_t device, uint64_t card_bytes) noexcept;
+// Bytes of a device that the program is told of: the card's, or its limit.
+uint64_t visible_bytes(uint64_t card_bytes) noexcept;
 
 // Properties of the recording.
 void describe(Session& session) noexcept;

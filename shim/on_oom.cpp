@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "shim/caps.h"
@@ -23,6 +24,8 @@ constexpr uint64_t kMostWait = 10 * kSecond;
 constexpr uint64_t kMostWaitForCollector = kSecond;
 constexpr long kStepNs = 1'000'000;
 
+constinit std::atomic<bool> g_allocator_above{false};
+
 bool is_device_alloc(EventKind kind) {
   switch (kind) {
     case EventKind::device_alloc:
@@ -39,7 +42,8 @@ bool is_device_alloc(EventKind kind) {
 // A refusal of CUDA is not the end where an allocator lies above it, which may release and retry.
 bool is_the_failure(const Event& event) {
   if (event.kind == EventKind::oom) return true;
-  return is_device_alloc(event.kind) && !torch_allocator_seen() && !policy::enabled();
+  return is_device_alloc(event.kind) && !torch_allocator_seen() && !policy::enabled() &&
+         !g_allocator_above.load(std::memory_order_relaxed);
 }
 
 template <typename Done>
@@ -73,6 +77,8 @@ void tell(log::LogHeader& header, const Event& event, bool stops) {
 }
 
 }  // namespace
+
+void note_allocator_above() noexcept { g_allocator_above.store(true, std::memory_order_relaxed); }
 
 void act_on_oom(Session& session, const Event& event) noexcept {
   if (!may_be_oom(event)) return;

@@ -13,6 +13,9 @@
 
 namespace fragscope::shim {
 
+// An allocator above CUDA tells its blocks, and will tell when it gives up (fragscope_api.h).
+void note_allocator_above() noexcept;
+
 // Acts if the event, which has just been logged, is such a failure.
 void act_on_oom(Session& session, const Event& event) noexcept;
 

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "enforce/process_identity.h"
-#include "support/catch.h"
+#include "tests/support/catch.h"
 
 using namespace fragscope;
 using namespace fragscope::enforce;

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "support/catch.h"
+#include "tests/support/catch.h"
 
 using namespace fragscope::enforce;
 

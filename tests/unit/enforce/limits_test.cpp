@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "support/catch.h"
+#include "tests/support/catch.h"
 
 using namespace fragscope;
 using namespace fragscope::enforce;
