@@ -1,9 +1,11 @@
 // The recorder's side of fragscope_api.h.
 
 #include <atomic>
+#include <cstring>
 
 #include "shim/export.h"
 #include "shim/fragscope_api.h"
+#include "shim/live_settings.h"
 #include "shim/marks.h"
 #include "shim/on_oom.h"
 #include "shim/recorder.h"
@@ -86,6 +88,27 @@ void range_push(const char* text) noexcept {
 
 void range_pop() noexcept { log_mark(EventKind::range_pop, {}); }
 
+void property(const char* key, const char* value) noexcept {
+  if (key == nullptr || value == nullptr || t_state.in_shim) return;
+  const ErrnoKeeper keep;
+  Session* const session = get_or_create_session();
+  if (session == nullptr) return;
+  session->write_property(key, value);
+  if (std::strcmp(key, "enforce") == 0 && std::strcmp(value, "pluggable") == 0) {
+    note_enforcement(*session, log::Enforcement::pluggable);
+  }
+}
+
+uint32_t take_wanted(char* text, size_t bytes) noexcept {
+  Session* const session = current_session();
+  return session != nullptr && text != nullptr ? take_settings(*session, text, bytes) : 0;
+}
+
+void answer_wanted(uint32_t number, int accepted, const char* problem) noexcept {
+  Session* const session = current_session();
+  if (session != nullptr) answer_settings(*session, number, accepted != 0, problem);
+}
+
 constexpr fragscope_api kTable = {sizeof(fragscope_api),
                                   FRAGSCOPE_API_VERSION,
                                   active,
@@ -97,7 +120,10 @@ constexpr fragscope_api kTable = {sizeof(fragscope_api),
                                   oom,
                                   mark,
                                   range_push,
-                                  range_pop};
+                                  range_pop,
+                                  property,
+                                  take_wanted,
+                                  answer_wanted};
 
 }  // namespace
 }  // namespace fragscope::shim

@@ -142,10 +142,72 @@ template <typename Real, typename Pointer, typename Fill>
   return result;
 }
 
+// cudaFreeAsync of what the policy served.
+template <typename Real, typename Pointer, typename Fill>
+[[gnu::noinline]] int run_served_async(HookId id, Real real, Pointer address, Stream stream,
+                                       Fill fill) {
+  FRAGSCOPE_UNWIND_NOTICE();
+  const HookScope scope(id, __builtin_frame_address(0));
+  if (!scope.outermost()) return real(address, stream);
+  int result = kSuccess;
+  const Stream meant = info(id).flavour == Flavour::ptsz ? per_thread(stream) : stream;
+  if (policy::enabled() && policy::release_async(id, same_abi<policy::RealFreeAsync>(real),
+                                                 (DevicePtr)(address), meant, result)) {
+    return result;
+  }
+  Event event = event_before(id, fill);
+  caps::FreeTicket ticket;
+  if (caps::active()) ticket = caps::begin_free(event);
+  open_event(event);
+  result = real(address, stream);
+  close_event(result);
+  caps::end_free(ticket, result);
+  return result;
+}
+
+template <typename Real, typename Pointer, typename Fill>
+[[gnu::noinline]] int run_served_export(HookId id, Real real, IpcHandle* out, Pointer address,
+                                        Fill fill) {
+  FRAGSCOPE_UNWIND_NOTICE();
+  const HookScope scope(id, __builtin_frame_address(0));
+  int result = kSuccess;
+  if (scope.outermost() && policy::enabled() &&
+      policy::refuse_export(id, same_abi<policy::RealExport>(real), out, (DevicePtr)(address),
+                            result)) {
+    return result;
+  }
+  result = real(out, address);
+  if (!scope.outermost()) return result;
+  Event event = event_of(id, result, fill);
+  record(event);
+  return result;
+}
+
+// What a call ends is asked before it: afterwards there is no current device.
 template <typename Call, typename Fill>
 [[gnu::noinline]] int run_reset(HookId id, Call call, Fill fill) {
+  const int device = event_before(id, fill).device;
   const int result = run_before(id, call, fill);
-  if (result == kSuccess) policy::forget_everything();
+  if (result == kSuccess) policy::forget_device(device);
+  return result;
+}
+
+template <typename Call, typename Fill>
+[[gnu::noinline]] int run_context_end(HookId id, Call call, Fill fill) {
+  const uint64_t context = event_before(id, fill).address;
+  const int result = run_before(id, call, fill);
+  if (result == kSuccess) policy::forget_context(reinterpret_cast<const void*>(context));
+  return result;
+}
+
+template <typename Call, typename Fill>
+[[gnu::noinline]] int run_primary_release(HookId id, Call call, Fill fill) {
+  const int result = run_after(id, call, fill);
+  if (result != kSuccess) return result;
+  const ErrnoKeeper keep;
+  Event event;
+  fill(event, result);
+  if (event.kind == EventKind::context_destroy) policy::forget_device(event.device);
   return result;
 }
 
@@ -176,6 +238,16 @@ Function real_of_caller(HookId id, const void* caller) {
 #define FS_RUN_reset(id, args, observer) \
   run_reset(                             \
       id, [&] { return real args; }, FS_FILL(observer))
+#define FS_RUN_context_end(id, args, observer) \
+  run_context_end(                             \
+      id, [&] { return real args; }, FS_FILL(observer))
+#define FS_RUN_primary_release(id, args, observer) \
+  run_primary_release(                             \
+      id, [&] { return real args; }, FS_FILL(observer))
+#define FS_RUN_served_async(id, args, observer) \
+  run_served_async(id, real, FS_UNPACK args, FS_FILL(observer))
+#define FS_RUN_served_export(id, args, observer) \
+  run_served_export(id, real, FS_UNPACK args, FS_FILL(observer))
 #define FS_RUN_served_after(id, args, observer) \
   run_served_after(id, real, FS_UNPACK args, FS_FILL(observer))
 #define FS_RUN_served_before(id, args, observer) \

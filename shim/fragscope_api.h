@@ -44,6 +44,14 @@ struct fragscope_api {
   /* since 0.2 */
   void (*range_push)(const char* text);
   void (*range_pop)(void);
+  /* since 0.3: for allocators that carry out settings. property(): a fact of the run, "key",
+   * "value" (at most some 500 bytes); key "enforce" says who serves. take_settings(): what was
+   * asked for from outside, once, as a NUL-terminated text (at most 1001 bytes); 0 when there is
+   * nothing, else the number for answer_settings(), which says whether they hold now or (`problem`)
+   * why not. */
+  void (*property)(const char* key, const char* value);
+  uint32_t (*take_settings)(char* text, size_t bytes);
+  void (*answer_settings)(uint32_t number, int accepted, const char* problem);
 };
 
 /* Internal: the recorder's table, or NULL. */

@@ -1,17 +1,21 @@
 // Enforcement for programs that call cudaMalloc and cudaFree (cuMemAlloc, cuMemFree) directly:
-// served by PyTorch's caching allocator (src/model) over real segments, with the settings of
-// FRAGSCOPE_ALLOC_CONF. Only on request: FRAGSCOPE_ENFORCE=shim. Not an observer: it changes
-// addresses and moments of the program's memory calls, takes a lock and makes CUDA calls.
+// served by src/enforce with the settings of FRAGSCOPE_ALLOC_CONF. Only on request
+// (FRAGSCOPE_ENFORCE, shim/README.md). Not an observer: it changes addresses and moments of the
+// program's memory calls, takes a lock and makes CUDA calls; src/enforce/README.md says what
+// exactly.
 //
-// For programs that use one stream. A served free first waits for the device, as cudaFree itself
-// does, so a block is never handed out again before the work on it is done.
+// A served free first waits for the device, as cudaFree itself does: a block is never handed out
+// again before the work on it is done, whatever stream or thread that work came from.
 // An allocation that fails has asked real CUDA last: the error code and the last-error state are
 // CUDA's own. Addresses that the policy did not hand out go to real CUDA.
+//
+// Threads: any. Contexts have an allocator each. A forked child starts anew.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "log/log_layout.h"
 #include "shim/cuda_abi.h"
 #include "shim/hook_table.h"
 
@@ -20,15 +24,28 @@ namespace fragscope::shim::policy {
 // runtime and driver functions of the same purpose have equal ABIs (cudaMalloc, cuMemAlloc_v2).
 using RealMalloc = int (*)(DevicePtr* out, size_t bytes);
 using RealFree = int (*)(DevicePtr address);
+using RealFreeAsync = int (*)(DevicePtr address, Stream stream);
+using RealExport = int (*)(IpcHandle* out, DevicePtr address);
 
-// FRAGSCOPE_ENFORCE=shim and settings that can be read.
+// Whether this process is served. Decided by the first memory call and kept.
 bool enabled() noexcept;
+// "shim", "native" (PyTorch's own allocator carries the settings), "none".
+const char* mode() noexcept;
+log::Enforcement who_enforces() noexcept;
 
 // For an outermost call. True: `result` is the answer; false: the call is real CUDA's.
 bool allocate(HookId id, RealMalloc real, DevicePtr* out, size_t bytes, int& result) noexcept;
 bool release(HookId id, RealFree real, DevicePtr address, int& result) noexcept;
+// cudaFreeAsync of a served block: it comes back when the stream's work so far is done.
+bool release_async(HookId id, RealFreeAsync real, DevicePtr address, Stream stream,
+                   int& result) noexcept;
+// A handle of a block that is not the start of its segment would name other memory: refused.
+bool refuse_export(HookId id, RealExport real, IpcHandle* out, DevicePtr address,
+                   int& result) noexcept;
 
-// The contexts' memory is gone (device reset): so are all segments.
-void forget_everything() noexcept;
+// The memory of a context, or of all of a device's (kUnknownDevice: of all), is gone: so are its
+// segments.
+void forget_context(const void* context) noexcept;
+void forget_device(int device) noexcept;
 
 }  // namespace fragscope::shim::policy

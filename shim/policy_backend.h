@@ -1,49 +1,54 @@
-// Real CUDA as the policy uses it: one library's functions, and the caching allocator's segments
-// taken from them.
+// Real CUDA as the policy uses it: the functions that belong to the one a program called, and a
+// device whose segment calls are events of the driver plane.
 //
-// Threads: callers hold the policy's lock.
+// Threads: any.
 #pragma once
 
-#include "model/segment_provider.h"
+#include "enforce/cuda_device.h"
 #include "shim/policy.h"
 
 namespace fragscope::shim::policy {
 
-// The functions that belong together: those of the library that a malloc was found in.
 struct Backend {
   Library library = Library::none;
-  RealMalloc malloc = nullptr;
-  RealFree free = nullptr;
-  int (*synchronize)() = nullptr;
-  int (*memory_info)(size_t* free_bytes, size_t* total) = nullptr;
-  int (*take_last_error)() = nullptr;  // runtime only
-
-  explicit operator bool() const {
-    return malloc != nullptr && free != nullptr && synchronize != nullptr && memory_info != nullptr;
-  }
+  enforce::CudaFunctions cuda;
 };
 
-// The functions next to `function`, a cudaMalloc, cuMemAlloc_v2, cudaFree or cuMemFree_v2.
-Backend backend_of(Library library, const void* function) noexcept;
+// The functions next to `function`, a cudaMalloc, cuMemAlloc_v2, cudaFree, …, found once; nullptr:
+// that library has not all that is needed, or too many libraries have been met.
+const Backend* backend_of(Library library, const void* function) noexcept;
 
-// Segments from real CUDA. Each call is an event of the driver plane.
-class RealSegments final : public model::SegmentProvider {
+// One context's device. Calls to CUDA are those of the library that the program is calling: the
+// error codes and the last error are then that library's.
+class RecordedDevice final : public enforce::DeviceApi {
  public:
-  void use(const Backend& backend) { backend_ = backend; }
+  RecordedDevice(const Backend& backend, void* context) : cuda_(backend.cuda, context) {}
 
-  std::optional<uint64_t> device_malloc(uint64_t bytes) override;
-  void device_free(uint64_t address, uint64_t bytes) override;
-  model::DeviceMemoryInfo memory_info() override;
+  // For calls of this thread, until it ends.
+  class Calling {
+   public:
+    explicit Calling(const Backend& backend) noexcept;
+    ~Calling();
+    Calling(const Calling&) = delete;
+    Calling& operator=(const Calling&) = delete;
+  };
 
-  // Result of the last device_malloc.
-  int last_result() const { return last_result_; }
-  // What CUDA left in the output of the last device_malloc(); 0 after a failure.
-  DevicePtr last_address() const { return last_address_; }
+  enforce::CudaResult malloc(uint64_t bytes, uint64_t& address) override;
+  enforce::CudaResult free(uint64_t address) override;
+  enforce::CudaResult synchronize() override;
+  bool memory_info(uint64_t& free_bytes, uint64_t& total) override;
+  void forget_last_error() override;
+  enforce::Event record_event(uint64_t stream) override { return cuda_.record_event(stream); }
+  enforce::EventState query_event(enforce::Event event) override {
+    return cuda_.query_event(event);
+  }
+  enforce::CudaResult wait_event(enforce::Event event) override { return cuda_.wait_event(event); }
+  void drop_event(enforce::Event event) override { cuda_.drop_event(event); }
+
+  void* context() const { return cuda_.context(); }
 
  private:
-  Backend backend_;
-  int last_result_ = kSuccess;
-  DevicePtr last_address_ = 0;
+  enforce::CudaDevice cuda_;  // events: the driver's, whoever calls
 };
 
 }  // namespace fragscope::shim::policy

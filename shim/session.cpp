@@ -14,6 +14,7 @@
 #include "shim/coverage.h"
 #include "shim/elf_lookup.h"
 #include "shim/export.h"
+#include "shim/live_settings.h"
 #include "shim/log_file.h"
 #include "shim/policy.h"
 #include "shim/process_facts.h"
@@ -132,7 +133,8 @@ void write_facts(Session& session, uint64_t capacity_bytes) {
   }
   session.write_property("log.capacity_bytes", capacity_bytes);
   session.write_property("stacks", stacks_text(session.settings));
-  session.write_property("enforce", session.settings.enforce ? "shim" : "none");
+  session.write_property("enforce", policy::mode());
+  note_enforcement(session, policy::who_enforces());
   const char* const policy_settings = secure_getenv("FRAGSCOPE_ALLOC_CONF");
   if (session.settings.enforce && policy_settings != nullptr) {
     session.write_property("alloc_conf", policy_settings);

@@ -81,7 +81,7 @@ def resolve(root: pathlib.Path, source: pathlib.Path, name: str) -> Optional[str
 
 def check_includes(root: pathlib.Path, table: Table) -> List[str]:
     problems = []
-    for top in ("src", "shim", "tools"):
+    for top in ("src", "shim", "alloc", "tools"):
         for path in sorted((root / top).rglob("*")):
             if path.suffix not in SOURCES or not path.is_file():
                 continue

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -86,6 +87,57 @@ int flush(log::LogControl& control, const CtlOptions& options) {
   return fail(fmt::format("process {}: its collector did not answer", options.pid), kExitNo);
 }
 
+// max_split_size_mb=128 as max_split_size_mb:128: PyTorch's grammar is taken as it is.
+std::string settings_text(const std::string& given) {
+  if (given.find(':') != std::string::npos) return given;
+  std::string text = given;
+  std::replace(text.begin(), text.end(), '=', ':');
+  return text;
+}
+
+int refuse_settings(const CtlOptions& options, log::Enforcement who, const std::string& text) {
+  if (who == log::Enforcement::native) {
+    return fail(
+        fmt::format("process {} serves itself with PyTorch's own allocator, whose settings only it "
+                    "can change safely: let the program call "
+                    "torch.cuda.memory._set_allocator_settings(\"{}\")",
+                    options.pid, text),
+        kExitNo);
+  }
+  return fail(fmt::format("process {} does not enforce settings: start it with `fragscope run "
+                          "--max-split-size-mb N` or use fragscope.torch.enable()",
+                          options.pid),
+              kExitNo);
+}
+
+// The process answers with its next allocation.
+int set(log::LogControl& control, const CtlOptions& options) {
+  constexpr std::chrono::milliseconds kStep{5};
+  constexpr int kMostSteps = 2000;
+  const std::string text = settings_text(options.text);
+  const log::Enforcement who = control.enforcement();
+  if (who != log::Enforcement::shim && who != log::Enforcement::pluggable) {
+    return refuse_settings(options, who, text);
+  }
+  const auto number = control.request_settings(text);
+  if (!number) {
+    return fail(fmt::format("process {}: {}", options.pid, number.error().text), kExitNo);
+  }
+  for (int step = 0; step < kMostSteps; ++step) {
+    if (const auto answer = control.settings_answer(*number)) {
+      if (!answer->accepted) {
+        return fail(fmt::format("process {}: {}", options.pid, answer->text), kExitNo);
+      }
+      fmt::print("process {} allocates with {} from now on\n", options.pid, text);
+      return kExitOk;
+    }
+    std::this_thread::sleep_for(kStep);
+  }
+  fmt::print("process {} has allocated nothing since: its next allocation takes {}\n", options.pid,
+             text);
+  return kExitOk;
+}
+
 CLI::App* add(CLI::App& parent, const char* name, const char* help, CommandContext& context,
               const std::shared_ptr<CtlOptions>& options,
               int (*act)(log::LogControl&, const CtlOptions&)) {
@@ -106,6 +158,12 @@ void add_ctl_command(CLI::App& app, CommandContext& context) {
   add(*command, "mark", "Put a mark into the recording", context, options, mark)
       ->add_option("TEXT", options->text, "What the mark says")
       ->required();
+  CLI::App* const settings = command->add_subcommand(
+      "set", "Change allocator settings, where the shim or libfragscope_alloc.so serves");
+  settings->add_option("SETTINGS", options->text, "max_split_size_mb=128, or PyTorch's KEY:VALUE,…")
+      ->required();
+  settings->add_option("PID", options->pid, "A process that is being recorded")->required();
+  settings->callback([options, &context] { context.exit_code = with_log(*options, set); });
   add(*command, "flush", "Wait until all that is recorded is in the trace file", context, options,
       flush);
 }

@@ -52,11 +52,12 @@ std::string device_text(const DeviceFact& device) {
 // What of the allocator's settings was imposed on this process, and by whom.
 std::string enforced_text(const RunFacts& run, const trace::ProcessInfo& process) {
   const std::string by_shim = property_or(process, "enforce", "unknown");
-  if (!run.info || by_shim == "shim") return by_shim;
+  if (!run.info || by_shim == "shim" || by_shim == "pluggable") return by_shim;
   const auto& notes = run.info->notes;
   const auto way = notes.find("enforce");
   const auto settings = notes.find("alloc_conf");
-  if (way == notes.end() || way->second != "native" || settings == notes.end()) return by_shim;
+  const bool native = by_shim == "native" || (way != notes.end() && way->second == "native");
+  if (!native || settings == notes.end()) return by_shim;
   return "natively, through PyTorch's own variable: " + settings->second;
 }
 

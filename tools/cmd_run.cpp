@@ -315,8 +315,9 @@ void add_options(CLI::App& command, RunOptions& options) {
                      "Enforce these settings (PyTorch's key:value,key:value)");
   command
       .add_option("--enforce", options.enforce,
-                  "How: native (PyTorch's own variable), shim (under cudaMalloc)")
-      ->check(CLI::IsMember({"native", "shim"}));
+                  "How: native (PyTorch's own variable) or shim (under cudaMalloc); by default "
+                  "each process's own way")
+      ->check(CLI::IsMember({"native", "shim", "pluggable"}));
   add_limit_options(command, options.limits);
   command
       .add_option("--stacks", options.stacks, "Call stacks of events: native, python, both, none")

@@ -106,7 +106,9 @@ replay::ProcessFacts process_facts(const OpenRun& run, trace::TraceReader& reade
   if (!policy) take_note(run, "torch", "torch_version", facts);
   const auto enforced = run.info->notes.find("enforce");
   const std::string way = enforced == run.info->notes.end() ? "" : enforced->second;
-  if (way == (policy ? "shim" : "native")) take_note(run, "alloc_conf", "alloc_conf", facts);
+  const bool pluggable = facts.property("enforce") == "pluggable";  // has told its settings itself
+  const bool by_this_way = way == "auto" || way == (policy ? "shim" : "native");
+  if (by_this_way && !pluggable) take_note(run, "alloc_conf", "alloc_conf", facts);
   return facts;
 }
 

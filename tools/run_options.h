@@ -21,7 +21,7 @@ struct RunOptions {
   bool quiet = false;       // no words of ours unless there is no run
   std::optional<uint64_t> max_split_size_mb;
   std::string alloc_conf;  // PyTorch's key:value,… grammar
-  std::string enforce;     // "native", "shim", or empty: chosen by the command
+  std::string enforce;     // "native", "shim", or empty: each process's own way
   LimitOptions limits;     // caps, failures on purpose, what happens at out of memory
   std::string stacks;      // "none", "native", or empty: the shim's default
   std::optional<uint32_t> depth;

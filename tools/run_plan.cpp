@@ -128,6 +128,8 @@ void prepare_adaptor(const RunOptions& options, const Environment& user, RunPlan
   }
 }
 
+// Every PyTorch process gets the settings through its own variable, also those that a script
+// starts.
 MaybeFailure enforce_native(const std::string& changes, const Environment& user, RunPlan& plan) {
   const std::string version = plan.torch ? plan.torch->version : "";
   const auto merged = native_alloc_conf(user, changes, version);
@@ -138,31 +140,30 @@ MaybeFailure enforce_native(const std::string& changes, const Environment& user,
   return std::nullopt;
 }
 
-MaybeFailure settle_enforcement(const RunOptions& options, const Environment& user, RunPlan& plan) {
-  const std::string changes = requested_alloc_conf(options.max_split_size_mb, options.alloc_conf);
-  if (changes.empty()) {
-    if (options.enforce.empty()) return std::nullopt;
-    return usage({ErrorCode::kInvalidArgument,
-                  "--enforce needs something to enforce: --max-split-size-mb or --alloc-conf"});
-  }
-  const bool native =
-      options.enforce.empty() ? plan.torch.has_value() : options.enforce == "native";
-  if (native) return enforce_native(changes, user, plan);
+bool can_be_served(const std::string& changes) {
+  const auto config = model::parse_config(changes, model::version_profiles().back());
+  return config && !config->expandable_segments && config->backend == "native";
+}
+
+void ask_for_shim(const char* mode, const std::string& changes, RunPlan& plan) {
+  set_variable(plan.environment, "FRAGSCOPE_ENFORCE", mode);
+  set_variable(plan.environment, "FRAGSCOPE_ALLOC_CONF", changes);
+}
+
+MaybeFailure enforce_shim(const RunOptions& options, const std::string& changes, RunPlan& plan) {
   if (options.no_record) {
     return usage({ErrorCode::kInvalidArgument,
                   "--enforce shim works inside the recorder: it cannot go with --no-record"});
   }
   const auto accepted = native_alloc_conf({}, changes, "");
   if (!accepted.ok()) return usage(accepted.error());
-  const auto config = model::parse_config(changes, model::version_profiles().back());
-  if (!config || config->expandable_segments || config->backend != "native") {
+  if (!can_be_served(changes)) {
     return usage({ErrorCode::kInvalidArgument,
                   "--enforce shim serves whole cudaMalloc segments: it cannot apply "
                   "expandable_segments or another backend; leave the option out or use --enforce "
                   "native"});
   }
-  set_variable(plan.environment, "FRAGSCOPE_ENFORCE", "shim");
-  set_variable(plan.environment, "FRAGSCOPE_ALLOC_CONF", changes);
+  ask_for_shim("shim", changes, plan);
   plan.notes["enforce"] = "shim";
   plan.notes["alloc_conf"] = changes;
   return std::nullopt;
@@ -179,6 +180,40 @@ MaybeFailure settle_caps(const RunOptions& options, RunPlan& plan) {
   if (!limits.ok()) return usage(limits.error());
   plan.limits = std::move(limits).value();
   return std::nullopt;
+}
+
+// PyTorch natively; in processes without it (each decides with its first allocation) the shim's
+// policy.
+MaybeFailure enforce_automatically(const RunOptions& options, const std::string& changes,
+                                   const Environment& user, RunPlan& plan) {
+  if (const auto failure = enforce_native(changes, user, plan)) return failure;
+  if (!options.no_record && can_be_served(changes)) {
+    ask_for_shim("auto", changes, plan);
+    if (!plan.torch) plan.notes["enforce"] = "auto";
+  } else if (!plan.torch && !options.quiet) {
+    warn(options.no_record
+             ? "without the recorder the settings reach PyTorch alone"
+             : "these settings cannot be served under cudaMalloc: they reach PyTorch alone");
+  }
+  return std::nullopt;
+}
+
+MaybeFailure settle_enforcement(const RunOptions& options, const Environment& user, RunPlan& plan) {
+  const std::string changes = requested_alloc_conf(options.max_split_size_mb, options.alloc_conf);
+  if (options.enforce == "pluggable") {
+    return usage({ErrorCode::kInvalidArgument,
+                  "PyTorch takes a pluggable allocator only from its program: put `import "
+                  "fragscope.torch; fragscope.torch.enable(max_split_size_mb=N)` before its first "
+                  "CUDA tensor"});
+  }
+  if (changes.empty()) {
+    if (options.enforce.empty()) return std::nullopt;
+    return usage({ErrorCode::kInvalidArgument,
+                  "--enforce needs something to enforce: --max-split-size-mb or --alloc-conf"});
+  }
+  if (options.enforce == "native") return enforce_native(changes, user, plan);
+  if (options.enforce == "shim") return enforce_shim(options, changes, plan);
+  return enforce_automatically(options, changes, user, plan);
 }
 
 MaybeFailure settle_recording(const RunOptions& options, const Environment& user, RunPlan& plan) {

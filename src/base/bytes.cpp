@@ -1,7 +1,6 @@
 #include "base/bytes.h"
 
 #include <cctype>
-#include <cstdio>
 
 namespace fragscope {
 namespace {
@@ -83,21 +82,6 @@ Result<uint64_t> parse_size(std::string_view text) {
   }
   if (value > UINT64_MAX / multiplier) return bad_size(text);
   return value * multiplier;
-}
-
-std::string format_size(uint64_t bytes) {
-  char buffer[48];
-  const auto value = static_cast<double>(bytes);
-  if (bytes <= kKiB) {
-    std::snprintf(buffer, sizeof buffer, "%llu bytes", static_cast<unsigned long long>(bytes));
-  } else if (bytes <= kMiB) {
-    std::snprintf(buffer, sizeof buffer, "%.2f KiB", value / static_cast<double>(kKiB));
-  } else if (bytes <= kGiB) {
-    std::snprintf(buffer, sizeof buffer, "%.2f MiB", value / static_cast<double>(kMiB));
-  } else {
-    std::snprintf(buffer, sizeof buffer, "%.2f GiB", value / static_cast<double>(kGiB));
-  }
-  return buffer;
 }
 
 }  // namespace fragscope

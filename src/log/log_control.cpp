@@ -85,6 +85,44 @@ Status LogControl::request_mark(std::string_view text) {
   return Done{};
 }
 
+Enforcement LogControl::enforcement() const {
+  if (header().version < 3) return Enforcement::none;
+  const uint32_t value = header().enforcement.load(std::memory_order_acquire);
+  return value <= static_cast<uint32_t>(Enforcement::pluggable) ? static_cast<Enforcement>(value)
+                                                                : Enforcement::none;
+}
+
+Result<uint32_t> LogControl::request_settings(std::string_view text) {
+  LogHeader& h = header();
+  if (h.version < 3) {
+    return Error{ErrorCode::kUnsupported, "its recorder is too old for settings (log version 2)"};
+  }
+  if (text.size() > kMaxRequestBytes) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "settings of more than " + std::to_string(kMaxRequestBytes) + " bytes"};
+  }
+  const FileLock lock(region_.fd());
+  const uint32_t wanted = h.settings_wanted.load(std::memory_order_relaxed);
+  if (h.settings_done.load(std::memory_order_acquire) != wanted) {
+    return Error{
+        ErrorCode::kUnsupported,
+        "the settings before have not been taken: the process has allocated nothing since"};
+  }
+  std::memcpy(h.settings_text, text.data(), text.size());
+  h.settings_text[text.size()] = '\0';
+  h.settings_wanted.store(wanted + 1, std::memory_order_release);
+  return wanted + 1;
+}
+
+std::optional<LogControl::SettingsAnswer> LogControl::settings_answer(uint32_t number) const {
+  const LogHeader& h = header();
+  if (h.settings_done.load(std::memory_order_acquire) != number) return std::nullopt;
+  SettingsAnswer answer;
+  answer.accepted = h.settings_accepted.load(std::memory_order_relaxed) != 0;
+  answer.text.assign(h.settings_answer, strnlen(h.settings_answer, kMaxRequestBytes));
+  return answer;
+}
+
 uint64_t LogControl::request_flush() { return header().flush_wanted.fetch_add(1) + 1; }
 uint64_t LogControl::flush_done() const { return header().flush_done.load(); }
 bool LogControl::has_collector() const { return is_claimed(region_.fd()); }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,18 @@ class LogControl {
   // The mark appears in the log with the process's next event; longer texts are cut. kUnsupported:
   // the one before has not been taken yet.
   Status request_mark(std::string_view text);
+
+  // Who carries out settings there; `none` also for logs of version 2.
+  Enforcement enforcement() const;
+  // The number of the request, which settings_answer() waits for. kInvalidArgument: too long;
+  // kUnsupported: the one before has not been taken yet, or the log is of version 2.
+  Result<uint32_t> request_settings(std::string_view text);
+  struct SettingsAnswer {
+    bool accepted = false;
+    std::string text;  // why not
+  };
+  // nullopt: not taken yet.
+  std::optional<SettingsAnswer> settings_answer(uint32_t number) const;
 
   // The number of the request, which the collector repeats in flush_done() when all that was in the
   // log by then is in the trace file.

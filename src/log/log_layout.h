@@ -43,6 +43,14 @@ inline constexpr size_t kMaxApis = 512;
 // A mark that is set from outside travels in the header.
 inline constexpr size_t kMaxRequestBytes = 1000;
 
+// Who carries out allocator settings in a process (LogHeader::enforcement).
+enum class Enforcement : uint32_t {
+  none = 0,
+  native = 1,     // PyTorch's own allocator: settings are its variable's
+  shim = 2,       // the recorder's policy
+  pluggable = 3,  // libfragscope_alloc.so
+};
+
 enum class SlotType : uint8_t { event = 1, blob = 2 };
 
 // commit word = (position + 1) << 8 | type << 1 | final
@@ -141,7 +149,18 @@ struct LogHeader {
   std::atomic<uint64_t> flush_done;      // … that the collector has carried out
   char mark_text[kMaxRequestBytes + 1];  // NUL-terminated
 
-  // Since version 3 (before: zero). What the process tells whoever watches it: the counter of a
+  // Since version 3 (before: zero). Settings that are asked for as marks are: the text first, then
+  // settings_wanted raised by one, under the flock() and only when settings_done has caught up. The
+  // served allocator looks with its next request and answers.
+  std::atomic<uint32_t> enforcement;
+  std::atomic<uint32_t> settings_wanted;
+  std::atomic<uint32_t> settings_claimed;   // by the thread that applies them
+  std::atomic<uint32_t> settings_done;      // release: the answer below is of that request
+  std::atomic<uint32_t> settings_accepted;  // 0: settings_answer says why not
+  char settings_text[kMaxRequestBytes + 1];
+  char settings_answer[kMaxRequestBytes + 1];
+
+  // Since version 3 too. What the process tells whoever watches it: the counter of a
   // group is raised, with release order, when the words below it are filled in.
   alignas(64) std::atomic<uint32_t> ooms;  // requests that ran out of memory
   std::atomic<uint32_t> ooms_stopped;      // of those, at which the process stopped itself

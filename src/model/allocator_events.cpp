@@ -24,6 +24,11 @@ void CachingAllocator::synchronize_stream(uint64_t stream) {
   work.completed = work.submitted;
 }
 
+void CachingAllocator::complete_until(uint64_t stream, uint64_t count) {
+  StreamWork& work = stream_work(stream);
+  work.completed = std::max(work.completed, count);
+}
+
 CachingAllocator::StreamProgress CachingAllocator::stream_progress(uint64_t stream) const {
   for (const StreamWork& work : stream_work_) {
     if (work.stream == stream) return {work.submitted, work.completed};
@@ -47,6 +52,7 @@ bool CachingAllocator::record_stream(uint64_t address, uint64_t stream) {
 void CachingAllocator::insert_events(BlockIndex index) {
   for (const StreamUse& use : uses_[index]) {
     StreamWork& work = stream_work(use.stream);
+    if (provider_.record_event(use.stream)) ++work.submitted;
     work.events.push_back({work.submitted, index});
     ++blocks_[index].event_count;
     ++outstanding_;
@@ -96,6 +102,7 @@ bool CachingAllocator::belongs_to(BlockIndex index, uint32_t private_pool) const
 void CachingAllocator::synchronize_events(uint32_t private_pool) {
   ++stats_.num_sync_all_streams;
   insert_deferred_events();
+  if (outstanding_ != 0) provider_.wait_for_events();
   for (size_t i = 0; i < stream_work_.size(); ++i) {
     for (const PendingEvent event : std::exchange(stream_work_[i].events, {})) {
       StreamWork& work = stream_work_[i];

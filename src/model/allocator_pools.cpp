@@ -99,6 +99,14 @@ bool CachingAllocator::begin_pool(PoolId id, std::optional<uint64_t> stream) {
   return true;
 }
 
+bool CachingAllocator::aim_scope(PoolId id, std::optional<uint64_t> stream) {
+  const auto same = [id](const Scope& scope) { return scope.pool == id; };
+  const auto newest = std::find_if(scopes_.rbegin(), scopes_.rend(), same);
+  if (newest == scopes_.rend()) return false;
+  newest->stream = stream;
+  return true;
+}
+
 bool CachingAllocator::end_pool(PoolId id) {
   const auto same = [id](const Scope& scope) { return scope.pool == id; };
   const auto newest = std::find_if(scopes_.rbegin(), scopes_.rend(), same);

@@ -90,6 +90,8 @@ class CachingAllocator {
   void work(uint64_t stream);
   // All work on `stream` so far is done. Noticed, as in PyTorch, by the next malloc or flush.
   void complete(uint64_t stream);
+  // The first `count` events that SegmentProvider::record_event() recorded on `stream` are done.
+  void complete_until(uint64_t stream, uint64_t count);
   // How far the work of `stream` is: an event recorded on it now is done when `completed` has
   // reached what `submitted` is.
   struct StreamProgress {
@@ -120,6 +122,9 @@ class CachingAllocator {
   // Opens a scope: requests on `stream` (all streams if none is named) go to pool `id`, which is
   // created or gets one more user. False: a scope of that pool is open already.
   bool begin_pool(PoolId id, std::optional<uint64_t> stream = std::nullopt);
+  // The newest open scope of the pool takes the requests on `stream` (all streams: none named) from
+  // now on. For owners who decide request by request. False: there is none.
+  bool aim_scope(PoolId id, std::optional<uint64_t> stream);
   // Closes the newest open scope of the pool. False: there is none.
   bool end_pool(PoolId id);
   // One user less; without users its free segments go back with the next flush. False: unknown.

@@ -26,6 +26,13 @@ class SegmentProvider {
   // segment.
   virtual DeviceMemoryInfo memory_info() = 0;
 
+  // A device that runs for real: records an event behind the work of `stream` so far and keeps it.
+  // True: it did; the allocator's owner tells with complete_until() when it is done. Default: the
+  // allocator's own books of work() and complete() are all there is.
+  virtual bool record_event(uint64_t /*stream*/) { return false; }
+  // A flush is about to take all recorded events for done: waits for them.
+  virtual void wait_for_events() {}
+
   // Expandable segments: address space, and memory for parts of it. Both sizes are multiples of the
   // segment's page (2 MiB small, `large_segment_size` large). Default: the device cannot do it.
   virtual std::optional<uint64_t> reserve(uint64_t /*bytes*/) { return std::nullopt; }
