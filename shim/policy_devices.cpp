@@ -49,7 +49,8 @@ const model::AllocatorConfig& settings_of(State& all) {
   return *all.settings;
 }
 
-// FRAGSCOPE_PLAN, for each context. Under the lock. A plan that cannot be followed is said and left.
+// FRAGSCOPE_PLAN, for each context. Under the lock. A plan that cannot be followed is said and
+// left.
 void follow_plan(State& all, ServedContext& context) {
   const char* const path = secure_getenv("FRAGSCOPE_PLAN");
   if (path == nullptr || *path == '\0') return;

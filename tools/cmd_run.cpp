@@ -318,6 +318,11 @@ void add_options(CLI::App& command, RunOptions& options) {
                   "How: native (PyTorch's own variable) or shim (under cudaMalloc); by default "
                   "each process's own way")
       ->check(CLI::IsMember({"native", "shim", "pluggable"}));
+  command
+      .add_option("--plan", options.plan,
+                  "Place requests as this file of `fragscope plan` says (under cudaMalloc, or with "
+                  "fragscope.torch.enable())")
+      ->check(not_empty);
   add_limit_options(command, options.limits);
   command
       .add_option("--stacks", options.stacks, "Call stacks of events: native, python, both, none")

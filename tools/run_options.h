@@ -22,6 +22,7 @@ struct RunOptions {
   std::optional<uint64_t> max_split_size_mb;
   std::string alloc_conf;  // PyTorch's key:value,… grammar
   std::string enforce;     // "native", "shim", or empty: each process's own way
+  std::string plan;        // a file that `fragscope plan` wrote; empty: none
   LimitOptions limits;     // caps, failures on purpose, what happens at out of memory
   std::string stacks;      // "none", "native", or empty: the shim's default
   std::optional<uint32_t> depth;
