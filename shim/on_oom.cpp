@@ -20,11 +20,12 @@ namespace {
 constexpr uint64_t kSecond = 1'000'000'000;
 // A collector drains every 20 ms; one that is held up by a slow disk gets this long.
 constexpr uint64_t kMostWait = 10 * kSecond;
-// The collector of `fragscope run` takes a new log up within one of its rounds.
-constexpr uint64_t kMostWaitForCollector = kSecond;
+// One that has not answered once is not waited for like that again.
+constexpr uint64_t kMostWaitAfterSilence = kSecond / 10;
 constexpr long kStepNs = 1'000'000;
 
 constinit std::atomic<bool> g_allocator_above{false};
+constinit std::atomic<bool> g_nobody_answers{false};
 
 bool is_device_alloc(EventKind kind) {
   switch (kind) {
@@ -60,13 +61,15 @@ bool wait_until(Done done, uint64_t most_ns) {
 // All that is in the log by now is in the trace file; without a collector the log is the file.
 void flush(log::LogHeader& header) {
   const bool supervised = secure_getenv("FRAGSCOPE_LOG_DIR") != nullptr;
-  // A collector that has never read may be none at all.
-  const auto is_drained = [&] { return header.read_pos.load(std::memory_order_acquire) != 0; };
+  const bool drained = header.read_pos.load(std::memory_order_acquire) != 0;
+  if (!supervised && !drained) return;
   const uint64_t number = header.flush_wanted.fetch_add(1, std::memory_order_acq_rel) + 1;
-  const auto is_done = [&] { return header.flush_done.load(std::memory_order_acquire) >= number; };
-  if (!supervised && !is_drained()) return;
-  if (wait_until(is_done, kMostWaitForCollector) || !is_drained()) return;
-  wait_until(is_done, kMostWait - kMostWaitForCollector);
+  const auto is_done = [&] {
+    return header.flush_done.load(std::memory_order_acquire) >= number;
+  };
+  const bool silent = g_nobody_answers.load(std::memory_order_relaxed);
+  const bool done = wait_until(is_done, silent ? kMostWaitAfterSilence : kMostWait);
+  g_nobody_answers.store(!done, std::memory_order_relaxed);
 }
 
 void tell(log::LogHeader& header, const Event& event, bool stops) {

@@ -231,10 +231,11 @@ int make(const PlanOptions& options) {
   Made made;
   made.found = find_step(*candidate, requests, options.step);
   if (!made.found.step && options.step != "whole") {
-    return fail(options.run +
-                    ": no step that repeats exactly at least 3 times is found; `--step whole` "
-                    "plans the run as it was, for programs that do the same every time",
-                kExitNo);
+    return fail(
+        options.run +
+            ": no step that repeats exactly at least 3 times in a row is found; `--step whole` "
+            "plans the run as it was, for programs that do the same every time",
+        kExitNo);
   }
   made.layout = plan_step(requests, made.found.step);
   made.plan = plan_from(requests, made.layout);

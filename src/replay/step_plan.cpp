@@ -40,8 +40,8 @@ ProgramStep extent_of(Requests requests, size_t anchor, size_t length) {
 
 size_t covered(const ProgramStep& step) { return step.length * step.repeats; }
 
-void keep_better(std::optional<ProgramStep>& best, const ProgramStep& step) {
-  if (step.repeats < kFewestRepeats) return;
+void keep_better(Requests requests, std::optional<ProgramStep>& best, const ProgramStep& step) {
+  if (step.repeats < kFewestRepeats || covered(step) * kLeastShare < requests.size()) return;
   // Rests of a step that is begun count for neither: a few requests more are no better step.
   const bool better = !best || covered(step) > covered(*best) + best->length ||
                       (covered(step) + step.length >= covered(*best) && step.length < best->length);
@@ -60,7 +60,7 @@ void try_anchor(Requests requests, size_t anchor,
   for (size_t tried = 0; tried < kCandidates && at != ends.begin(); ++tried) {
     --at;
     const size_t length = anchor - *at;
-    keep_better(best, extent_of(requests, anchor, length));
+    keep_better(requests, best, extent_of(requests, anchor, length));
   }
 }
 
@@ -224,7 +224,7 @@ std::optional<ProgramStep> step_by_marks(Requests requests, std::span<const uint
     const size_t before = position_of(requests, marks[i - 1]);
     const size_t anchor = position_of(requests, marks[i]);
     if (anchor <= before || anchor >= requests.size()) continue;
-    keep_better(best, extent_of(requests, anchor, anchor - before));
+    keep_better(requests, best, extent_of(requests, anchor, anchor - before));
   }
   return best;
 }

@@ -40,8 +40,10 @@ struct ProgramStep {
   size_t repeats = 0;
 };
 
-// At least this often in a row, else it is none.
+// At least this often in a row, and at least this share of all requests (equal layers repeat too),
+// else it is none.
 inline constexpr size_t kFewestRepeats = 3;
+inline constexpr size_t kLeastShare = 4;  // one in so many
 
 // The repetition that covers most requests; of equal ones the shortest step.
 std::optional<ProgramStep> step_by_period(std::span<const ProgramRequest> requests);
