@@ -64,9 +64,7 @@ void flush(log::LogHeader& header) {
   const bool drained = header.read_pos.load(std::memory_order_acquire) != 0;
   if (!supervised && !drained) return;
   const uint64_t number = header.flush_wanted.fetch_add(1, std::memory_order_acq_rel) + 1;
-  const auto is_done = [&] {
-    return header.flush_done.load(std::memory_order_acquire) >= number;
-  };
+  const auto is_done = [&] { return header.flush_done.load(std::memory_order_acquire) >= number; };
   const bool silent = g_nobody_answers.load(std::memory_order_relaxed);
   const bool done = wait_until(is_done, silent ? kMostWaitAfterSilence : kMostWait);
   g_nobody_answers.store(!done, std::memory_order_relaxed);

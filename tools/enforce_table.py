@@ -38,9 +38,24 @@ PROGRAMS = {
     "ddp": ("distributed.py ddp", []),
     "fsdp": ("distributed.py fsdp", []),
 }
-# The script, with PyTorch's memory served by libfragscope_alloc.so.
-ENABLE = ("import runpy, sys, fragscope.torch; fragscope.torch.enable(); sys.argv = sys.argv[1:]; "
-          "sys.path.insert(0, {scripts!r}); runpy.run_path(sys.argv[0], run_name='__main__')")
+# The script, with PyTorch's memory served by libfragscope_alloc.so, which PyTorch does not ask for
+# statistics.
+ENABLE = """
+import runpy, sys
+import fragscope.torch, torch
+fragscope.torch.enable()
+def figure(name):
+    return lambda device=0: fragscope.torch.memory_stats(0)[name]
+for module in (torch.cuda, torch.cuda.memory):
+    module.max_memory_allocated = figure("allocated_bytes.all.peak")
+    module.max_memory_reserved = figure("reserved_bytes.all.peak")
+    module.memory_allocated = figure("allocated_bytes.all.current")
+    module.memory_reserved = figure("reserved_bytes.all.current")
+    module.reset_peak_memory_stats = lambda device=0: None
+sys.argv = sys.argv[1:]
+sys.path.insert(0, {scripts!r})
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 def call(arguments, check=True, environment=None):
