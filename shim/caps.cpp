@@ -122,7 +122,9 @@ void name_device(State& all, int32_t device) {
   const auto get_uuid =
       reinterpret_cast<int (*)(void*, int)>(driver_function("cuDeviceGetUuid_v2"));
   enforce::DeviceUuid uuid{};
-  if (get_uuid == nullptr || get_uuid(uuid.data(), device) != kSuccess) return;
+  if (get_uuid == nullptr || get_uuid(uuid.data(), device) != kSuccess) {
+    uuid = {'o', 'r', 'd', 'i', 'n', 'a', 'l', static_cast<unsigned char>(device)};
+  }
   all.account->name_device(device, uuid);
 }
 

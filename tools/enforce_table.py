@@ -1,6 +1,6 @@
 """Fragmentation of recorded training programs under PyTorch's settings and under a plan.
 
-usage: enforce_table.py [--build DIR] [--only NAME,…] [--output FILE]
+usage: enforce_table.py [--build DIR] [--only NAME;…] [--output FILE]
 
 Records each program on a simulated 80 GB card with the Python that runs this script (it needs torch;
 those that need more say so and are left out), replays the recording exactly under other settings,
@@ -32,11 +32,12 @@ PROGRAMS = {
     "gpt2": ("language_model.py gpt2", ["transformers"]),
     "gpt2, checkpointing": ("language_model.py gpt2 --checkpointing", ["transformers"]),
     "llama": ("language_model.py llama", ["transformers"]),
-    "generate": ("generate.py", ["transformers"]),
     "optimizers": ("optimizers.py", []),
-    "profiled": ("profiled.py", []),
-    "ddp": ("distributed.py ddp", []),
-    "fsdp": ("distributed.py fsdp", []),
+    "fsdp, one of 8": ("distributed.py fake", []),
+    "mlp": ("steps_mlp.py", []),
+    "unet": ("steps_unet.py", []),
+    "four lengths in turn": ("steps_lengths.py", []),
+    "generate (no training)": ("generate.py", ["transformers"]),
 }
 # The script, with PyTorch's memory served by libfragscope_alloc.so, which PyTorch does not ask for
 # statistics.
@@ -175,7 +176,10 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--output", type=pathlib.Path)
     options = parser.parse_args()
-    wanted = [n for n in options.only.split(",") if n] or list(PROGRAMS)
+    unknown = [n for n in options.only.split(";") if n and n not in PROGRAMS]
+    if unknown:
+        parser.error(f"--only: no program {unknown[0]!r}; there are {'; '.join(PROGRAMS)}")
+    wanted = [n for n in options.only.split(";") if n] or list(PROGRAMS)
     rows, failed = [], 0
     with tempfile.TemporaryDirectory() as scratch:
         table = Table(options.build.resolve(), pathlib.Path(scratch))

@@ -55,6 +55,7 @@ class SharedAccount::Locked {
  public:
   explicit Locked(Page& page) : page_(page) {
     if (pthread_mutex_lock(&page_.lock) == EOWNERDEAD) pthread_mutex_consistent(&page_.lock);
+    page_.lines_used = std::min<uint32_t>(page_.lines_used, kMaxLines);  // whoever wrote it
   }
   ~Locked() { pthread_mutex_unlock(&page_.lock); }
   Locked(const Locked&) = delete;
@@ -191,7 +192,7 @@ int SharedAccount::row(int purse) const { return rows_[static_cast<size_t>(purse
 
 uint64_t SharedAccount::sum(const Page& page, int row) {
   uint64_t total = 0;
-  for (uint32_t i = 0; i < std::min<uint32_t>(page.lines_used, kMaxLines); ++i) {
+  for (uint32_t i = 0; i < page.lines_used; ++i) {
     if (page.lines[i].pid != 0) total += page.lines[i].used[row];
   }
   return total;
