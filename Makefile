@@ -13,6 +13,7 @@
 #   make oracle      the allocator model against the installed torch's libc10_cuda, random lists
 #   make oracle-all  the same for every torch release from 2.1 on (downloads the wheels once)
 #   make mutate-model SEED=1 COUNT=100   changes src/model in small ways; every change must fail a test
+#   make soak        10^8 served allocations over 16 threads and 4 streams, each checked
 #   make asan tsan   unit tests under sanitizers  make bench       benchmarks, with the machine
 #   make format tidy clang-format in place, clang-tidy
 #   make install PREFIX=/usr/local                make clean
@@ -21,7 +22,7 @@ PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
 .PHONY: build setup demo demo-torch test test-quick test-torch test-clients test-workloads accuracy \
-        enforce-table oracle oracle-all mutate-model asan tsan bench install format tidy clean
+        enforce-table oracle oracle-all mutate-model soak asan tsan bench install format tidy clean
 
 setup:
 	@tools/setup.sh
@@ -71,6 +72,12 @@ oracle-all: build
 
 mutate-model: setup
 	@tools/mutate_model.py --seed $(or $(SEED),1) --count $(or $(COUNT),100)
+
+soak: build
+	@tools/build.sh release cuda_soak
+	@LD_LIBRARY_PATH=$(CURDIR)/build/release/lib/fragscope/sim \
+	  FRAGSCOPE_SIM="total_bytes=8589934592;event_latency_queries=5" \
+	  build/release/tests/cuda/cuda_soak $(or $(PAIRS),100000000) 16 4
 
 asan:
 	@tools/test.sh asan

@@ -37,6 +37,7 @@ CudaLibrary find_cuda() {
   find(f.context_push, driver, "cuCtxPushCurrent_v2");
   find(f.context_pop, driver, "cuCtxPopCurrent_v2");
   find(f.context_current, driver, "cuCtxGetCurrent");
+  find(f.exchange_capture_mode, driver, "cuThreadExchangeStreamCaptureMode");
   find(cuda.primary_context, driver, "cuDevicePrimaryCtxRetain");
   return cuda;
 }

@@ -14,6 +14,17 @@ namespace {
 
 using enforce::Locked;
 
+// As PyTorch: a refusal for want of memory becomes its exception and leaves no last error behind.
+class TorchDevice final : public enforce::CudaDevice {
+ public:
+  using CudaDevice::CudaDevice;
+  enforce::CudaResult malloc(uint64_t bytes, uint64_t& address) override {
+    const enforce::CudaResult result = CudaDevice::malloc(bytes, address);
+    if (result == enforce::kOutOfMemory) forget_last_error();
+    return result;
+  }
+};
+
 struct Device {
   Device(int ordinal, const CudaLibrary& cuda, void* context, const Settings& settings)
       : api(cuda.functions, context),
@@ -21,7 +32,7 @@ struct Device {
         allocator(settings.config, *settings.profile, api,
                   recorder_is_there() ? &report : nullptr) {}
 
-  enforce::CudaDevice api;
+  TorchDevice api;
   BlockReport report;
   enforce::ServedAllocator allocator;
 };

@@ -8,6 +8,7 @@
 #include "alloc/devices.h"
 #include "alloc/fragscope_alloc.h"
 #include "alloc/live_settings.h"
+#include "alloc/stream_pools.h"
 #include "alloc/torch_error.h"
 
 #define FRAGSCOPE_EXPORT __attribute__((visibility("default")))
@@ -50,6 +51,15 @@ void* serve(size_t bytes, int device, void* stream, Failure& failure) {
   }
   failure = describe(allocator, device, served.result, why);
   return nullptr;
+}
+
+void begin_pool(int device, model::PoolId pool, std::function<bool(uint64_t)> filter) {
+  std::string why;
+  enforce::ServedAllocator* const allocator = allocator_of(device, why);
+  if (allocator == nullptr) return raise_error(keep("fragscope: " + why));
+  if (!allocator->begin_pool(pool, std::move(filter))) {
+    raise_error("a scope of this memory pool is open already");
+  }
 }
 
 }  // namespace
@@ -121,50 +131,61 @@ FRAGSCOPE_EXPORT void fragscope_alloc_record_stream(void* block, void* stream) {
   });
 }
 
-FRAGSCOPE_EXPORT size_t fragscope_alloc_stats(int device, uint64_t* values, size_t count) {
+FRAGSCOPE_EXPORT void fragscope_alloc_stats(
+    int device, void (*visit)(const char* key, int64_t value, void* context), void* context) {
   enforce::ServedAllocator* const allocator = existing_allocator(device);
-  const enforce::ServedStats stats =
-      allocator != nullptr ? allocator->stats() : enforce::ServedStats{};
-  const uint64_t all[] = {stats.allocated,     stats.peak_allocated, stats.reserved,
-                          stats.peak_reserved, stats.active,         stats.inactive_split,
-                          stats.requested,     stats.allocations,    stats.retries,
-                          stats.ooms,          stats.segments};
-  constexpr size_t kCount = sizeof all / sizeof all[0];
-  for (size_t i = 0; i < count && i < kCount; ++i) values[i] = all[i];
-  return kCount;
+  if (allocator == nullptr) return;
+  allocator->visit_stats(
+      [=](const std::string& key, int64_t value) { visit(key.c_str(), value, context); });
 }
 
-// Graph pools: C++ types of PyTorch's signature (c10::MempoolId_t, std::function), so not in the C
-// header.
-FRAGSCOPE_EXPORT void fragscope_alloc_begin_pool(
-    int device, std::pair<unsigned long long, unsigned long long> id,
-    std::function<bool(void*)> filter);
-void fragscope_alloc_begin_pool(int device, std::pair<unsigned long long, unsigned long long> id,
-                                std::function<bool(void*)> filter) {
-  std::string why;
-  enforce::ServedAllocator* const allocator = alloc::allocator_of(device, why);
-  if (allocator == nullptr) return alloc::raise_error(alloc::keep("fragscope: " + why));
-  const auto by_number = [filter](uint64_t stream) {
-    return filter(reinterpret_cast<void*>(stream));
-  };
-  if (!allocator->begin_pool({id.first, id.second}, by_number)) {
-    alloc::raise_error("a scope of this memory pool is open already");
+FRAGSCOPE_EXPORT void fragscope_alloc_reset_stats(int device, int peaks) {
+  enforce::ServedAllocator* const allocator = existing_allocator(device);
+  if (allocator == nullptr) return;
+  if (peaks != 0) {
+    allocator->reset_peak_stats();
+  } else {
+    allocator->reset_accumulated_stats();
   }
 }
 
-FRAGSCOPE_EXPORT void fragscope_alloc_end_pool(
-    int device, std::pair<unsigned long long, unsigned long long> id);
-void fragscope_alloc_end_pool(int device, std::pair<unsigned long long, unsigned long long> id) {
+// Graph pools: C++ types of PyTorch's signatures (c10::MempoolId_t, std::function), so not in the C
+// header.
+using PoolPair = std::pair<unsigned long long, unsigned long long>;
+
+FRAGSCOPE_EXPORT void fragscope_alloc_begin_pool(int device, PoolPair id,
+                                                 std::function<bool(void*)> filter);
+void fragscope_alloc_begin_pool(int device, PoolPair id, std::function<bool(void*)> filter) {
+  alloc::begin_pool(device, {id.first, id.second},
+                    [filter](uint64_t stream) { return filter(reinterpret_cast<void*>(stream)); });
+}
+
+FRAGSCOPE_EXPORT void fragscope_alloc_end_pool(int device, PoolPair id);
+void fragscope_alloc_end_pool(int device, PoolPair id) {
   enforce::ServedAllocator* const allocator = existing_allocator(device);
   if (allocator != nullptr) static_cast<void>(allocator->end_pool({id.first, id.second}));
 }
 
-FRAGSCOPE_EXPORT void fragscope_alloc_release_pool(
-    int device, std::pair<unsigned long long, unsigned long long> id);
-void fragscope_alloc_release_pool(int device,
-                                  std::pair<unsigned long long, unsigned long long> id) {
+FRAGSCOPE_EXPORT void fragscope_alloc_release_pool(int device, PoolPair id);
+void fragscope_alloc_release_pool(int device, PoolPair id) {
   enforce::ServedAllocator* const allocator = existing_allocator(device);
   if (allocator != nullptr) static_cast<void>(allocator->release_pool({id.first, id.second}));
+}
+
+// Of torch 2.1 and 2.2.
+FRAGSCOPE_EXPORT void fragscope_alloc_begin_stream_pool(int device, void* stream, PoolPair id);
+void fragscope_alloc_begin_stream_pool(int device, void* stream, PoolPair id) {
+  const uint64_t wanted = alloc::number(stream);
+  alloc::begin_pool(device, {id.first, id.second},
+                    [wanted](uint64_t given) { return given == wanted; });
+  alloc::remember_stream_pool(device, wanted, {id.first, id.second});
+}
+
+FRAGSCOPE_EXPORT void fragscope_alloc_end_stream_pool(int device, void* stream);
+void fragscope_alloc_end_stream_pool(int device, void* stream) {
+  const auto pool = alloc::take_stream_pool(device, alloc::number(stream));
+  enforce::ServedAllocator* const allocator = existing_allocator(device);
+  if (allocator != nullptr && pool) static_cast<void>(allocator->end_pool(*pool));
 }
 
 }  // extern "C"

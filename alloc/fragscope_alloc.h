@@ -39,9 +39,11 @@ void fragscope_alloc_memory_fraction(double fraction, int device);
 void* fragscope_alloc_base(void* block, size_t* bytes);
 void fragscope_alloc_record_stream(void* block, void* stream);
 
-/* allocated, peak allocated, reserved, peak reserved, active, inactive split, requested bytes;
- * allocations, retries, OOMs, segments. Writes at most `count`; how many there are. */
-size_t fragscope_alloc_stats(int device, uint64_t* values, size_t count);
+/* Statistics of a device, with the keys of torch.cuda.memory_stats(): calls visit(key, value,
+ * context) for each. Nothing is called for a device that has not served yet. */
+void fragscope_alloc_stats(int device, void (*visit)(const char* key, int64_t value, void* context),
+                           void* context);
+void fragscope_alloc_reset_stats(int device, int peaks); /* 1: the peaks, 0: what has accumulated */
 
 #ifdef __cplusplus
 }

@@ -25,21 +25,47 @@ Function symbol(const char* library, const char* name) {
   return handle == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(handle, name));
 }
 
-// Since torch 2.15 the class's constructor is exported.
+#define FRAGSCOPE_STRING "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+
+using Construct = void (*)(void* self, SourceLocation where, std::string text);
+
+template <typename Function>
+Function torch_symbol(const char* name) {
+  const Function found = symbol<Function>("libc10.so", name);
+  return found != nullptr ? found : symbol<Function>("libc10_cuda.so", name);
+}
+
+// A c10::OutOfMemoryError in `memory`. Since torch 2.15 its constructor is exported; before, the
+// class only names its base's (from 2.7 on with these strings) and has its own table of virtual
+// functions, which PyTorch's allocator brings along.
+bool construct_out_of_memory(void* memory, const char* text) {
+  constexpr SourceLocation kWhere = {"malloc", "libfragscope_alloc.so", 0};
+  const auto own =
+      torch_symbol<Construct>("_ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationE" FRAGSCOPE_STRING);
+  if (own != nullptr) {
+    own(memory, kWhere, text);
+    return true;
+  }
+  const auto base =
+      torch_symbol<Construct>("_ZN3c105ErrorC1ENS_14SourceLocationE" FRAGSCOPE_STRING);
+  void** const table = torch_symbol<void**>("_ZTVN3c1016OutOfMemoryErrorE");
+  if (base == nullptr || table == nullptr) return false;
+  base(memory, kWhere, text);
+  *static_cast<void***>(memory) = table + 2;  // behind the offset to the top and the type
+  return true;
+}
+
+// The destructor is not exported: the first of the virtual functions.
+void destroy(void* exception) { (*static_cast<void (***)(void*)>(exception))[0](exception); }
+
 void throw_out_of_memory(const char* text) {
-  const auto construct = symbol<void (*)(void*, SourceLocation, std::string)>(
-      "libc10.so",
-      "_ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_"
-      "traitsIcESaIcEEE");
-  const auto destroy = symbol<void (*)(void*)>("libc10.so", "_ZN3c105ErrorD1Ev");
-  void* const type = symbol<void*>("libc10.so", "_ZTIN3c1016OutOfMemoryErrorE");
+  void* const type = torch_symbol<void*>("_ZTIN3c1016OutOfMemoryErrorE");
   const auto allocate = symbol<void* (*)(size_t)>("libstdc++.so.6", "__cxa_allocate_exception");
   const auto raise =
       symbol<void (*)(void*, void*, void (*)(void*))>("libstdc++.so.6", "__cxa_throw");
-  if (construct == nullptr || type == nullptr || allocate == nullptr || raise == nullptr) return;
+  if (type == nullptr || allocate == nullptr || raise == nullptr) return;
   void* const exception = allocate(kExceptionBytes);
-  construct(exception, {"malloc", "libfragscope_alloc.so", 0}, text);
-  raise(exception, type, destroy);
+  if (construct_out_of_memory(exception, text)) raise(exception, type, destroy);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "shim/live_settings.h"
 #include "shim/marks.h"
 #include "shim/on_oom.h"
+#include "shim/policy.h"
 #include "shim/recorder.h"
 
 namespace fragscope::shim {
@@ -91,12 +92,14 @@ void range_pop() noexcept { log_mark(EventKind::range_pop, {}); }
 void property(const char* key, const char* value) noexcept {
   if (key == nullptr || value == nullptr || t_state.in_shim) return;
   const ErrnoKeeper keep;
+  const bool enforces = std::strcmp(key, "enforce") == 0;
+  const bool pluggable = std::strcmp(value, "pluggable") == 0;
+  if (enforces) policy::leave_to_program(pluggable);
+  if (enforces && std::strcmp(value, "native") == 0) return;  // the session says it
   Session* const session = get_or_create_session();
   if (session == nullptr) return;
   session->write_property(key, value);
-  if (std::strcmp(key, "enforce") == 0 && std::strcmp(value, "pluggable") == 0) {
-    note_enforcement(*session, log::Enforcement::pluggable);
-  }
+  if (enforces && pluggable) note_enforcement(*session, log::Enforcement::pluggable);
 }
 
 uint32_t take_wanted(char* text, size_t bytes) noexcept {

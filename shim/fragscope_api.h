@@ -131,6 +131,14 @@ static inline void fragscope_oom(int32_t device, uint64_t stream, uint64_t reque
 #define FRAGSCOPE_KNOWS_(api, member) \
   ((api) && (api)->size >= offsetof(struct fragscope_api, member) + sizeof((api)->member))
 
+/* For an allocator that carries PyTorch's settings out itself (PYTORCH_CUDA_ALLOC_CONF); said
+ * before its first CUDA call, so that `fragscope run --max-split-size-mb` does not serve it a
+ * second time. */
+static inline void fragscope_enforces_settings(void) {
+  const struct fragscope_api* api = fragscope_find_();
+  if (FRAGSCOPE_KNOWS_(api, property)) api->property("enforce", "native");
+}
+
 /* A point in time with a name (UTF-8, the first 1000 bytes count). Marks and ranges are kept from
  * the first CUDA memory call of the process on. */
 static inline void fragscope_mark(const char* text) {

@@ -19,14 +19,17 @@ namespace {
 enum class Mode : int { unasked, none, native, shim };
 constinit std::atomic<Mode> g_mode{Mode::unasked};
 
+bool is_automatic(const char* wanted) {
+  return wanted != nullptr && std::strcmp(wanted, "auto") == 0;
+}
+
 // PyTorch's allocator takes settings of its own, and with its caching off its statistics read 0: it
 // is served only when the shim is asked for by name.
 Mode ask_environment() {
   const char* const wanted = secure_getenv("FRAGSCOPE_ENFORCE");
   if (wanted == nullptr) return Mode::none;
-  const bool automatic = std::strcmp(wanted, "auto") == 0;
-  if (!automatic && std::strcmp(wanted, "shim") != 0) return Mode::none;
-  if (automatic && find_object("libc10_cuda.so")) return Mode::native;
+  if (is_automatic(wanted) && find_object("libc10_cuda.so")) return Mode::native;
+  if (!is_automatic(wanted) && std::strcmp(wanted, "shim") != 0) return Mode::none;
   return settings_are_served() ? Mode::shim : Mode::none;
 }
 
@@ -99,6 +102,12 @@ const char* mode() noexcept {
     default:
       return "none";
   }
+}
+
+void leave_to_program(bool even_if_named) noexcept {
+  if (!even_if_named && !is_automatic(secure_getenv("FRAGSCOPE_ENFORCE"))) return;
+  Mode first = Mode::unasked;
+  g_mode.compare_exchange_strong(first, Mode::native);
 }
 
 log::Enforcement who_enforces() noexcept {

@@ -29,9 +29,12 @@ using RealExport = int (*)(IpcHandle* out, DevicePtr address);
 
 // Whether this process is served. Decided by the first memory call and kept.
 bool enabled() noexcept;
-// "shim", "native" (PyTorch's own allocator carries the settings), "none".
+// "shim", "native" (the program's own allocator, PyTorch's, carries the settings), "none".
 const char* mode() noexcept;
 log::Enforcement who_enforces() noexcept;
+// Before the first memory call: this program's allocator carries the settings itself.
+// `even_if_named`: also when the shim was asked for by name.
+void leave_to_program(bool even_if_named) noexcept;
 
 // For an outermost call. True: `result` is the answer; false: the call is real CUDA's.
 bool allocate(HookId id, RealMalloc real, DevicePtr* out, size_t bytes, int& result) noexcept;

@@ -41,5 +41,10 @@ if [ -x "$python" ]; then
   if "$python" -c 'import memray' 2>/dev/null; then options+=(--memray "$python"); fi
 fi
 python3 tests/bench/recorder/recorder.py build/release --repetitions "${REPETITIONS:-5}" "${options[@]}"
+# Served allocations beside PyTorch's own.
+if [ -x "$python" ]; then
+  tools/build.sh release fragscope_alloc cuda_served >/dev/null
+  python3 tests/bench/served_speed.py build/release "${PAIRS:-200000}"
+fi
 # How fast a large snapshot loads.
 python3 tests/bench/bench_snapshot.py build/release/bin/fragscope "${SNAPSHOT_BYTES:-200000000}"

@@ -115,6 +115,8 @@ int set(log::LogControl& control, const CtlOptions& options) {
   constexpr std::chrono::milliseconds kStep{5};
   constexpr int kMostSteps = 2000;
   const std::string text = settings_text(options.text);
+  if (text.empty())
+    return fail("no settings given: max_split_size_mb=128, for instance", kExitUsage);
   const log::Enforcement who = control.enforcement();
   if (who != log::Enforcement::shim && who != log::Enforcement::pluggable) {
     return refuse_settings(options, who, text);

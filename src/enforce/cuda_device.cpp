@@ -6,6 +6,25 @@ namespace {
 constexpr int kNotReady = 600;          // CUDA_ERROR_NOT_READY
 constexpr unsigned kDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 
+// As PyTorch does for segments of a capture: the thread's calls are not held against any capture.
+class RelaxedCapture {
+ public:
+  RelaxedCapture(const CudaFunctions& cuda, bool wanted) : cuda_(cuda) {
+    active_ = wanted && cuda.exchange_capture_mode != nullptr &&
+              cuda.exchange_capture_mode(&mode_) == kSuccess;
+  }
+  ~RelaxedCapture() {
+    if (active_) static_cast<void>(cuda_.exchange_capture_mode(&mode_));
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const CudaFunctions& cuda_;
+  int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED, then the one before
+  bool active_ = false;
+};
+
 }  // namespace
 
 bool CudaFunctions::complete() const {
@@ -29,11 +48,13 @@ CudaDevice::Current::~Current() {
 
 CudaResult CudaDevice::malloc(uint64_t bytes, uint64_t& address) {
   const Current current(*this);
+  const RelaxedCapture relaxed(cuda_, captures_);
   return cuda_.malloc(&address, bytes);
 }
 
 CudaResult CudaDevice::free(uint64_t address) {
   const Current current(*this);
+  const RelaxedCapture relaxed(cuda_, captures_);
   return cuda_.free(address);
 }
 

@@ -27,6 +27,9 @@ struct CudaFunctions {
   int (*context_pop)(void** context) = nullptr;
   int (*context_current)(void** context) = nullptr;
 
+  // cuThreadExchangeStreamCaptureMode; only needed with note_captures().
+  int (*exchange_capture_mode)(int* mode) = nullptr;
+
   bool complete() const;
 };
 
@@ -40,6 +43,7 @@ class CudaDevice : public DeviceApi {
   CudaResult synchronize() override;
   bool memory_info(uint64_t& free_bytes, uint64_t& total) override;
   void forget_last_error() override;
+  void note_captures(bool under_way) override { captures_ = under_way; }
   Event record_event(uint64_t stream) override;
   EventState query_event(Event event) override;
   CudaResult wait_event(Event event) override;
@@ -64,6 +68,7 @@ class CudaDevice : public DeviceApi {
   CudaFunctions cuda_;
   void* context_;
   std::vector<Event> idle_events_;
+  bool captures_ = false;
 };
 
 }  // namespace fragscope::enforce

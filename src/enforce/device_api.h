@@ -34,6 +34,10 @@ class DeviceApi {
   // An allocation was refused and then served all the same: takes CUDA's last error away.
   virtual void forget_last_error() = 0;
 
+  // From now on, or no longer, graph captures are under way whose memory comes from here: segments
+  // are then taken and given back in a way that captures allow.
+  virtual void note_captures(bool /*under_way*/) {}
+
   // An event behind all work of `stream` so far; nullptr: it could not be recorded (a stream that
   // captures, a lost device).
   virtual Event record_event(uint64_t stream) = 0;

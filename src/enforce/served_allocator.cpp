@@ -257,6 +257,7 @@ bool ServedAllocator::begin_pool(model::PoolId id, std::function<bool(uint64_t)>
   if (!allocator_.begin_pool(id)) return false;
   scopes_.push_back({id, std::move(filter)});
   static_cast<void>(allocator_.begin_capture());
+  api_.note_captures(true);
   return true;
 }
 
@@ -265,7 +266,9 @@ bool ServedAllocator::end_pool(model::PoolId id) {
   if (!allocator_.end_pool(id)) return false;
   const auto same = [id](const Scope& scope) { return scope.pool == id; };
   scopes_.erase(std::next(std::find_if(scopes_.rbegin(), scopes_.rend(), same)).base());
-  if (scopes_.empty()) static_cast<void>(allocator_.end_capture());
+  if (!scopes_.empty()) return true;
+  static_cast<void>(allocator_.end_capture());
+  api_.note_captures(false);
   return true;
 }
 
@@ -329,6 +332,25 @@ ServedStats ServedAllocator::stats() {
   stats.segments = current(all.segment);
   stats.placed = placed_count_;
   return stats;
+}
+
+void ServedAllocator::visit_stats(const std::function<void(const std::string&, int64_t)>& visit) {
+  mutex_.lock();
+  const model::DeviceStats stats = allocator_.stats();
+  mutex_.unlock();
+  model::visit_stats(stats, allocator_.profile(), visit);
+}
+
+void ServedAllocator::reset_peak_stats() {
+  const Locked lock(mutex_);
+  allocator_.reset_peak_stats();
+  peak_allocated_ = allocated();
+  peak_reserved_ = reserved();
+}
+
+void ServedAllocator::reset_accumulated_stats() {
+  const Locked lock(mutex_);
+  allocator_.reset_accumulated_stats();
 }
 
 std::string ServedAllocator::oom_text(int device) {

@@ -90,6 +90,11 @@ class ServedAllocator {
   // The memory that CUDA knows the address as part of: base and size of the segment.
   std::optional<std::pair<uint64_t, uint64_t>> base_of(uint64_t address);
   ServedStats stats();
+  // PyTorch's own statistics, key by key ("allocated_bytes.all.current"), as the profile's release
+  // names them. Of the cache alone. `visit` is called without the lock.
+  void visit_stats(const std::function<void(const std::string&, int64_t)>& visit);
+  void reset_peak_stats();
+  void reset_accumulated_stats();
   // PyTorch's sentence about the newest request that could not be served.
   std::string oom_text(int device);
 

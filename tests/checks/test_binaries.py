@@ -43,6 +43,10 @@ def test_the_shim_needs_libc_alone(check, build):
     assert check("needed", build / "lib/libfragscope.so") == (0, [])
 
 
+def test_the_pluggable_allocator_needs_libc_alone(check, build):
+    assert check("needed", build / "lib/libfragscope_alloc.so") == (0, [])
+
+
 def test_a_dynamic_libstdcxx_is_found(check, compile_shared):
     code, lines = check("needed", compile_shared(THROWING))
     assert code == 1
@@ -77,6 +81,11 @@ def test_what_is_no_library_is_an_error_of_its_own(check, names):
 # --- exports --------------------------------------------------------------------------------------
 def test_the_shim_exports_its_list(check, build, root):
     assert check("exports", build / "lib/libfragscope.so", root / "shim/intercepts.def") == (0, [])
+
+
+def test_the_pluggable_allocator_exports_its_list(check, build, root):
+    library = build / "lib/libfragscope_alloc.so"
+    assert check("exports", library, root / "alloc/entry_points.def") == (0, [])
 
 
 TWO = f'extern "C" {{ {EXPORT} int cudaMalloc() {{ return 0; }} {EXPORT} int cudaFree() {{ return 0; }} }}\n'

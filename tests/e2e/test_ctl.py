@@ -117,3 +117,52 @@ def test_collecting_can_be_stopped_and_taken_up_again(fragscope, build):
     assert sizes(Run(fragscope, directory, None)) == [1000]  # while it lives, without a collector
     process.communicate(b"\n", timeout=60)
     assert sizes(Run(fragscope, directory, None)) == [1000, 2000]
+
+
+@pytest.fixture
+def served(fragscope):
+    """The same under --enforce=shim: 30 MiB twice."""
+    directory = fragscope.new_directory()
+    runner = fragscope.start(
+        "run", "--gpu", "1GiB", "-q", "-o", directory, "--max-split-size-mb", "512", "--",
+        *fragscope.steps("alloc", 30 << 20, "wait", "alloc", 30 << 20, "wait", "alloc", 1000))
+    lines = [runner.stdout.readline(), runner.stdout.readline()]
+    assert lines[1] == b"waiting\n"
+    pid = int(subprocess.run(["pgrep", "-P", str(runner.pid)], capture_output=True, check=True).stdout)
+    yield runner, pid, directory
+    runner.kill()
+    runner.wait()
+
+
+def test_settings_change_with_the_next_allocation(fragscope, served):
+    runner, pid, directory = served
+    asking = fragscope.start("ctl", "set", "roundup_power2_divisions=2", pid)
+    while b"roundup_power2_divisions" not in next_log(directory, pid):
+        assert asking.poll() is None, asking.communicate()
+    go_on(runner)
+    out, err = asking.communicate(timeout=60)
+    assert (asking.returncode, err) == (0, b"")
+    assert out.decode() == f"process {pid} allocates with roundup_power2_divisions:2 from now on\n"
+    refused = fragscope.start("ctl", "set", "max_split_size_mb=lots", pid)
+    while b"max_split_size_mb:lots" not in next_log(directory, pid):
+        assert refused.poll() is None
+    runner.communicate(b"\n", timeout=60)
+    _, err = refused.communicate(timeout=60)
+    assert refused.returncode == 1
+    assert "settings 'max_split_size_mb:lots' are not accepted" in one_line(err)
+    run = Run(fragscope, directory, None)
+    assert [e["size"] >> 20 for e in run.events() if e["kind"] == "alloc"][:2] == [30, 32]
+    assert run.info()["processes"][0]["properties"]["enforce"] == "shim"
+
+
+def next_log(directory, pid):
+    """The header of the process's log, where the request stands until it is taken."""
+    path = subprocess.run(["find", "/dev/shm", "/tmp", str(directory), "-name", f"{pid}-*.fslog"],
+                          capture_output=True, text=True, check=False).stdout.splitlines()
+    return pathlib.Path(path[0]).open("rb").read(8192) if path else b""
+
+
+def test_settings_of_a_process_that_enforces_none(fragscope, started):
+    _, pid, _ = started
+    done = fragscope("ctl", "set", "max_split_size_mb=128", pid)
+    assert done.returncode == 1 and "does not enforce settings" in one_line(done.stderr)

@@ -215,7 +215,7 @@ def build_locked(torch: Torch, folder: pathlib.Path, host: bool) -> pathlib.Path
     abi = 0 if torch.old_abi else 1
     common = ["-std=c++20", "-O1", "-fPIC", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
               f"-I{ROOT / 'src'}", f"-I{ROOT}"]
-    model = sorted((ROOT / "src/model").glob("*.cpp")) + [ROOT / "src/base/bytes.cpp"]
+    model = sorted((ROOT / "src/model").glob("*.cpp")) + [ROOT / "src/base/bytes.cpp", ROOT / "src/base/format_size.cpp"]
     objects = compile_all(model, folder / f"model-abi{abi}", common)
     own = common + [f'-DORACLE_TORCH="{torch.version}"', f"-DORACLE_MINOR={torch.version.split('.')[1]}"]
     own += ["-DORACLE_HOST"] if host else []

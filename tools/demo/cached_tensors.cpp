@@ -36,6 +36,7 @@ model::DeviceMemoryInfo CudaSegments::memory_info() {
 CachedTensors::CachedTensors(const model::AllocatorConfig& config)
     : allocator_(config, *model::find_version_profile("").profile, segments_) {
   allocator_.set_observer(this);
+  fragscope_enforces_settings();
 }
 
 std::optional<uint64_t> CachedTensors::allocate(uint64_t bytes) {

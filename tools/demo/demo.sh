@@ -50,7 +50,7 @@ recompute() {
 
 enforce() {
   say "4. The limit enforced: the same program, unchanged, to its end."
-  expect 0 "$fragscope" run --gpu 12GiB --enforce=native --max-split-size-mb "$limit" \
+  expect 0 "$fragscope" run --gpu 12GiB --max-split-size-mb "$limit" \
     -o "$runs/limited.fsr" -- "$train"
   say "   And a program without an allocator: its cudaMalloc and cudaFree calls served under the limit."
   expect 0 "$fragscope" run --gpu 12GiB --enforce=shim --max-split-size-mb "$limit" \

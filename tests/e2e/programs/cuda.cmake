@@ -8,6 +8,14 @@ if(13 IN_LIST FRAGSCOPE_CUDA_MAJORS AND TARGET sim_cudart_13)
     target_link_libraries(${program} PRIVATE fragscope_options cuda_headers_13 Threads::Threads
                                              ${FRAGSCOPE_SIM_DIR}/libcudart.so.13)
     add_dependencies(${program} sim_cudart_13)
+    if(program MATCHES "cuda_(served|soak)")  # calls the driver too
+      target_link_libraries(${program} PRIVATE ${FRAGSCOPE_SIM_DIR}/libcuda.so.1)
+      add_dependencies(${program} sim_cuda)
+    endif()
+    if(program STREQUAL cuda_soak)
+      target_link_libraries(${program} PRIVATE fs_enforce)
+      target_compile_options(${program} PRIVATE -O2)
+    endif()
     set_target_properties(${program} PROPERTIES
       RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/cuda SKIP_BUILD_RPATH ON)
   endforeach()

@@ -5,8 +5,9 @@ settings that `fragscope ctl set` can change while the process runs.
 
     fragscope.torch.enable(max_split_size_mb=128)   # before the first CUDA tensor
 
-PyTorch's statistics of its own allocator read nothing then (it refuses to answer); memory_stats()
-of this module answers instead. Snapshots and history are not there; a FragScope recording has both.
+PyTorch's own allocator would refuse to answer torch.cuda.memory_stats() and what is built on it
+(memory_allocated(), memory_summary(), …): enable() puts the library's answers in their place. Snapshots
+and history are not there; a FragScope recording has both.
 """
 
 import ctypes
@@ -17,10 +18,7 @@ import shutil
 __all__ = ["enable", "enabled", "library_path", "memory_stats", "set_settings"]
 
 _NAME = "libfragscope_alloc.so"
-_STATS = ("allocated_bytes.all.current", "allocated_bytes.all.peak", "reserved_bytes.all.current",
-          "reserved_bytes.all.peak", "active_bytes.all.current", "inactive_split_bytes.all.current",
-          "requested_bytes.all.current", "allocation.all.allocated", "num_alloc_retries", "num_ooms",
-          "segment.all.current")
+_VISIT = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p)
 # Setter of PyTorch's class -> entry point of the library.
 _FUNCTIONS = {
     "set_init_fn": "fragscope_alloc_init",
@@ -28,9 +26,16 @@ _FUNCTIONS = {
     "set_memory_fraction_fn": "fragscope_alloc_memory_fraction",
     "set_base_alloc_fn": "fragscope_alloc_base",
     "set_record_stream_fn": "fragscope_alloc_record_stream",
+    "set_release_pool": "fragscope_alloc_release_pool",
+}
+# How a graph capture names its pool: since torch 2.3, and before.
+_POOLS = {
     "set_begin_allocate_to_pool": "fragscope_alloc_begin_pool",
     "set_end_allocate_to_pool_fn": "fragscope_alloc_end_pool",
-    "set_release_pool": "fragscope_alloc_release_pool",
+}
+_STREAM_POOLS = {
+    "set_begin_allocate_stream_to_pool": "fragscope_alloc_begin_stream_pool",
+    "set_end_allocate_stream_to_pool_fn": "fragscope_alloc_end_stream_pool",
 }
 
 _library = None
@@ -71,9 +76,10 @@ def _load():
     library.fragscope_alloc_configure.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
     library.fragscope_alloc_set.restype = ctypes.c_char_p
     library.fragscope_alloc_set.argtypes = [ctypes.c_char_p]
-    library.fragscope_alloc_stats.restype = ctypes.c_size_t
-    library.fragscope_alloc_stats.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_uint64),
-                                              ctypes.c_size_t]
+    library.fragscope_alloc_stats.restype = None
+    library.fragscope_alloc_stats.argtypes = [ctypes.c_int, _VISIT, ctypes.c_void_p]
+    library.fragscope_alloc_reset_stats.restype = None
+    library.fragscope_alloc_reset_stats.argtypes = [ctypes.c_int, ctypes.c_int]
     return library
 
 
@@ -105,14 +111,37 @@ def enable(max_split_size_mb=None, alloc_conf=None):
     allocator = torch.cuda.memory.CUDAPluggableAllocator(
         library._name, "fragscope_alloc_malloc", "fragscope_alloc_free")
     inner = allocator.allocator()
-    missing = [setter for setter in _FUNCTIONS if not hasattr(inner, setter)]
+    by_stream = hasattr(inner, "set_begin_allocate_stream_to_pool")
+    functions = _FUNCTIONS | (_STREAM_POOLS if by_stream else _POOLS)
+    missing = [setter for setter in functions if not hasattr(inner, setter)]
     if missing:
         raise RuntimeError(f"torch {torch.__version__} cannot be served: its pluggable allocator has "
                            f"no {', '.join(missing)}; use torch 2.1 or later")
-    for setter, name in _FUNCTIONS.items():
+    for setter, name in functions.items():
         getattr(inner, setter)(ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
     torch.cuda.memory.change_current_allocator(allocator)
     _library, _allocator = library, allocator
+    _answer_statistics(torch)
+
+
+def _answer_statistics(torch):
+    """torch.cuda's statistics from the library: these three are what the others are made of."""
+    def device_of(device):
+        return torch.cuda._utils._get_device_index(device, optional=True)
+
+    def memory_stats_as_nested_dict(device=None):
+        return memory_stats(device_of(device)) if torch.cuda.is_initialized() else {}
+
+    def reset_accumulated_memory_stats(device=None):
+        _library.fragscope_alloc_reset_stats(device_of(device), 0)
+
+    def reset_peak_memory_stats(device=None):
+        _library.fragscope_alloc_reset_stats(device_of(device), 1)
+
+    for function in (memory_stats_as_nested_dict, reset_accumulated_memory_stats,
+                     reset_peak_memory_stats):
+        setattr(torch.cuda.memory, function.__name__, function)
+        setattr(torch.cuda, function.__name__, function)
 
 
 def set_settings(alloc_conf):
@@ -125,9 +154,13 @@ def set_settings(alloc_conf):
 
 
 def memory_stats(device=0):
-    """What torch.cuda.memory_stats() would say, of the figures that are kept here (bytes, counts)."""
+    """torch.cuda.memory_stats() of a device by number: its keys as PyTorch's allocator has them."""
     if _library is None:
         raise RuntimeError("fragscope.torch.enable() comes first")
-    values = (ctypes.c_uint64 * len(_STATS))()
-    _library.fragscope_alloc_stats(int(device), values, len(_STATS))
-    return dict(zip(_STATS, values))
+    found = {}
+
+    def visit(key, value, _):
+        found[key.decode()] = value
+
+    _library.fragscope_alloc_stats(int(device), _VISIT(visit), None)
+    return found

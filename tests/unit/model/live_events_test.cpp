@@ -1,0 +1,89 @@
+// What an owner with a real device adds: events that the provider records, and scopes that are
+// aimed request by request.
+#include <vector>
+
+#include "base/bytes.h"
+#include "model/caching_allocator.h"
+#include "tests/support/catch.h"
+
+using namespace fragscope;
+using namespace fragscope::model;
+
+namespace {
+
+class LiveSegments final : public SegmentProvider {
+ public:
+  std::optional<uint64_t> device_malloc(uint64_t bytes) override {
+    if (bytes > left) return std::nullopt;
+    left -= bytes;
+    return next += kGiB;
+  }
+  void device_free(uint64_t, uint64_t bytes) override { left += bytes; }
+  DeviceMemoryInfo memory_info() override { return {left, left}; }
+  bool record_event(uint64_t stream) override {
+    recorded.push_back(stream);
+    return true;
+  }
+  void wait_for_events() override { ++waits; }
+
+  uint64_t left = 64 * kMiB;
+  uint64_t next = kGiB;
+  std::vector<uint64_t> recorded;
+  int waits = 0;
+};
+
+struct Live {
+  LiveSegments segments;
+  CachingAllocator allocator{AllocatorConfig{}, version_profiles().back(), segments};
+
+  uint64_t used_on(uint64_t stream) {
+    const uint64_t address = allocator.malloc(3 * kMiB).address;
+    REQUIRE(allocator.record_stream(address, stream));
+    REQUIRE(allocator.free(address) == FreeOutcome::kPending);
+    return address;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("each use of a freed block is an event, done in the order of its stream") {
+  Live live;
+  const uint64_t first = live.used_on(7);
+  const uint64_t second = live.used_on(7);
+  const uint64_t other = live.used_on(8);
+  CHECK(live.segments.recorded == std::vector<uint64_t>{7, 7, 8});
+  live.allocator.complete_until(7, 1);
+  CHECK(live.allocator.malloc(3 * kMiB).address == first);
+  live.allocator.complete_until(7, 2);
+  CHECK(live.allocator.malloc(3 * kMiB).address == second);
+  live.allocator.complete_until(8, 1);
+  live.allocator.complete_until(8, 0);  // never goes back
+  CHECK(live.allocator.malloc(3 * kMiB).address == other);
+  CHECK_FALSE(live.allocator.events_outstanding());
+}
+
+TEST_CASE("a flush waits for the events that are recorded, and only if there are any") {
+  Live live;
+  live.allocator.empty_cache();
+  CHECK(live.segments.waits == 0);
+  live.used_on(7);
+  live.allocator.empty_cache();
+  CHECK(live.segments.waits == 1);
+  CHECK(live.allocator.stats().reserved_bytes.all.current == 0);
+}
+
+TEST_CASE("a scope takes the streams that it is aimed at") {
+  Live live;
+  const PoolId pool{0, 1};
+  const uint64_t outside = live.allocator.malloc(3 * kMiB, 1).address;
+  live.allocator.free(outside);
+  CHECK_FALSE(live.allocator.aim_scope(pool, 1));
+  REQUIRE(live.allocator.begin_pool(pool));
+  CHECK(live.allocator.aim_scope(pool, UINT64_MAX));
+  CHECK(live.allocator.malloc(3 * kMiB, 1).address == outside);
+  CHECK(live.allocator.aim_scope(pool, 1));
+  const uint64_t inside = live.allocator.malloc(3 * kMiB, 1).address;
+  CHECK((inside < outside || inside >= outside + 20 * kMiB));
+  CHECK(live.allocator.aim_scope(pool, std::nullopt));
+  CHECK(live.allocator.malloc(3 * kMiB, 2).address != 0);
+}
