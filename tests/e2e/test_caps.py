@@ -66,6 +66,12 @@ def test_books_balance_after_threads_failures_and_resets(fragscope):
     assert capped == "threads 0\nfailed free 100\nzero 0\nreset 0\n"
 
 
+def test_the_end_of_a_context_gives_back_what_was_its_own(fragscope):
+    capped = said(fragscope.record(*caps_program(fragscope, "contexts"), gpu="24GiB",
+                                   options=("-q", "--memory-limit", "400MiB")))
+    assert capped == "create 0 alloc 0\ntaken 110\ndestroy 0\nleft 10\nleft 0\n"
+
+
 @pytest.mark.parametrize("which, failing", [
     ("3", [3]), ("3-5", [3, 4, 5]), ("8+", [8, 9, 10]), ("11", []),
 ])

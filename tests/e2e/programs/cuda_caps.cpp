@@ -3,6 +3,7 @@
 //   kinds     each kind of memory until it is refused: how often it was given, codes, last errors
 //   info      what the device says of itself
 //   balance   threads that allocate and free, fork, resets, failed calls: bytes that are left over
+//   contexts  what contexts of the program's own give back when they end
 //   calls N   N times cudaMalloc of 1 MiB: one character each, . or x
 //   hold MIB  allocates MIB, prints the free bytes, waits for end of input, then ends
 //   fail      a refused call, then waits for a signal for ever
@@ -196,6 +197,28 @@ void balance() {
   std::fflush(stdout);
 }
 
+void contexts() {
+  cudaFree(nullptr);
+  const size_t before = free_bytes();
+  void* primary = nullptr;
+  cudaMalloc(&primary, 10 * kMiB);
+  using Create = int (*)(CUcontext*, unsigned, CUdevice);  // as before CUDA 13
+  const auto create_context = reinterpret_cast<Create>(driver("cuCtxCreate"));
+  CUcontext own = nullptr;
+  CUdeviceptr inside = 0;
+  std::printf("create %d", create_context(&own, 0, 0));
+  std::printf(" alloc %d\n", DRIVER(cuMemAlloc)(&inside, 100 * kMiB));
+  size_t available = 0;
+  size_t total = 0;
+  DRIVER(cuMemGetInfo)(&available, &total);
+  std::printf("taken %zu\n", (before - available) / kMiB);
+  std::printf("destroy %d\n", DRIVER(cuCtxDestroy)(own));
+  cudaSetDevice(0);
+  std::printf("left %zu\n", (before - free_bytes()) / kMiB);
+  cudaFree(primary);
+  std::printf("left %zu\n", (before - free_bytes()) / kMiB);
+}
+
 void calls(int count) {
   for (int i = 0; i < count; ++i) {
     void* memory = nullptr;
@@ -229,6 +252,7 @@ int main(int argc, char** argv) {
   if (std::strcmp(mode, "kinds") == 0) kinds();
   if (std::strcmp(mode, "info") == 0) info();
   if (std::strcmp(mode, "balance") == 0) balance();
+  if (std::strcmp(mode, "contexts") == 0) contexts();
   if (std::strcmp(mode, "calls") == 0) calls(number);
   if (std::strcmp(mode, "hold") == 0) hold(static_cast<size_t>(number));
   if (std::strcmp(mode, "fail") == 0) fail();
