@@ -94,7 +94,7 @@ class Locked {
       if (shared) {
         state_.account = std::move(*shared);
       } else {
-        state_.problem = shared.error().text;
+        state_.problem = shared.error().text + "; each process is held to them by itself";
       }
     }
     if (state_.account == nullptr) state_.account = std::make_unique<enforce::LocalAccount>();

@@ -50,10 +50,15 @@ void PlanPlacement::release_cached() {
 }
 
 Result<Plan> load_plan(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe never answers
   if (fd < 0) {
     const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kPermission;
     return Error{code, path + ": " + std::strerror(errno)};
+  }
+  struct stat about {};
+  if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
+    ::close(fd);
+    return Error{ErrorCode::kForeign, path + ": not a file"};
   }
   std::string text;
   char part[65536];

@@ -157,6 +157,19 @@ def test_variables_that_cannot_be_read_enforce_nothing_and_say_so(build, fragsco
     assert "FRAGSCOPE_MEMORY_LIMIT" in info["processes"][0]["properties"]["limit.problem"]
 
 
+def test_without_an_account_each_process_is_held_by_itself_and_it_is_said(build, fragscope, tmp_path):
+    (tmp_path / "account").write_text("something else")
+    environment = plain_environment(
+        build, fragscope, tmp_path, FRAGSCOPE_MEMORY_LIMIT="1GiB",
+        FRAGSCOPE_MEMORY_LIMIT_SCOPE="run", FRAGSCOPE_MEMORY_ACCOUNT=str(tmp_path / "account"))
+    holder, answer = start_holder(fragscope, environment, 2000)
+    holder.communicate("")
+    assert answer == ["2", "1024"]
+    info = Run(fragscope, tmp_path / "plain.fsr", None).info()
+    problem = info["processes"][0]["properties"]["limit.problem"]
+    assert "not an account of fragscope" in problem and "by itself" in problem
+
+
 @pytest.mark.parametrize("options, words", [
     (("--memory-limit", "much"), "--memory-limit"),
     (("--memory-limit", "0"), "--memory-limit"),

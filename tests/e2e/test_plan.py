@@ -2,6 +2,7 @@
 cache, and no plan, however wrong, changes what a program gets."""
 
 import json
+import os
 
 import pytest
 
@@ -134,6 +135,13 @@ def test_plans_that_cannot_be_followed_are_refused_before_the_command(fragscope,
     done = fragscope("run", "--gpu", "1GiB", "-o", fragscope.new_directory(), "--plan", path, "--",
                      "true")
     assert done.returncode == code and words in one_line(done.stderr)
+
+
+def test_a_pipe_is_no_plan_and_nobody_waits_for_it(fragscope, tmp_path):
+    os.mkfifo(tmp_path / "plan.json")
+    done = fragscope("run", "--gpu", "1GiB", "-o", fragscope.new_directory(), "--plan",
+                     tmp_path / "plan.json", "--", "true")
+    assert done.returncode == 3 and "not a file" in one_line(done.stderr)
 
 
 def test_options_that_contradict_a_plan(fragscope, plan):
