@@ -40,6 +40,7 @@ Backend look_up(Library library, const LoadedObject& object) {
   find_driver(cuda.event_record, "cuEventRecord");
   find_driver(cuda.event_query, "cuEventQuery");
   find_driver(cuda.event_synchronize, "cuEventSynchronize");
+  find_driver(cuda.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   find_driver(cuda.context_push, "cuCtxPushCurrent_v2");
   find_driver(cuda.context_pop, "cuCtxPopCurrent_v2");
   find_driver(cuda.context_current, "cuCtxGetCurrent");

@@ -36,6 +36,7 @@ class RecordedDevice final : public enforce::DeviceApi {
   enforce::CudaResult malloc(uint64_t bytes, uint64_t& address) override;
   enforce::CudaResult free(uint64_t address) override;
   enforce::CudaResult synchronize() override;
+  bool may_synchronize() override { return cuda_.may_synchronize(); }
   bool memory_info(uint64_t& free_bytes, uint64_t& total) override;
   void forget_last_error() override;
   enforce::Event record_event(uint64_t stream) override { return cuda_.record_event(stream); }

@@ -216,7 +216,10 @@ MaybeFailure settle_caps(const RunOptions& options, RunPlan& plan) {
 MaybeFailure enforce_automatically(const RunOptions& options, const std::string& changes,
                                    const Environment& user, RunPlan& plan) {
   if (const auto failure = enforce_native(changes, user, plan)) return failure;
-  if (!options.no_record && can_be_served(changes)) {
+  const bool served = can_be_served(changes);
+  // For scripts that take the pluggable allocator, also without the recorder.
+  if (served) set_variable(plan.environment, "FRAGSCOPE_ALLOC_CONF", changes);
+  if (!options.no_record && served) {
     ask_for_shim("auto", changes, plan);
     if (!plan.torch) plan.notes["enforce"] = "auto";
   } else if (!plan.torch && !options.quiet) {

@@ -6,6 +6,8 @@ namespace {
 constexpr int kNotReady = 600;          // CUDA_ERROR_NOT_READY
 constexpr unsigned kDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 
+constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+
 // As PyTorch does for segments of a capture: the thread's calls are not held against any capture.
 class RelaxedCapture {
  public:
@@ -21,7 +23,7 @@ class RelaxedCapture {
 
  private:
   const CudaFunctions& cuda_;
-  int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED, then the one before
+  int mode_ = kRelaxed;  // then the one before
   bool active_ = false;
 };
 
@@ -61,6 +63,15 @@ CudaResult CudaDevice::free(uint64_t address) {
 CudaResult CudaDevice::synchronize() {
   const Current current(*this);
   return cuda_.synchronize();
+}
+
+bool CudaDevice::may_synchronize() {
+  if (cuda_.exchange_capture_mode == nullptr) return true;
+  int mode = kRelaxed;
+  if (cuda_.exchange_capture_mode(&mode) != kSuccess) return true;
+  const bool relaxed = mode == kRelaxed;
+  if (!relaxed) static_cast<void>(cuda_.exchange_capture_mode(&mode));
+  return !relaxed;
 }
 
 bool CudaDevice::memory_info(uint64_t& free_bytes, uint64_t& total) {

@@ -27,7 +27,7 @@ struct CudaFunctions {
   int (*context_pop)(void** context) = nullptr;
   int (*context_current)(void** context) = nullptr;
 
-  // cuThreadExchangeStreamCaptureMode; only needed with note_captures().
+  // cuThreadExchangeStreamCaptureMode; without it no capture is known.
   int (*exchange_capture_mode)(int* mode) = nullptr;
 
   bool complete() const;
@@ -41,6 +41,7 @@ class CudaDevice : public DeviceApi {
   CudaResult malloc(uint64_t bytes, uint64_t& address) override;
   CudaResult free(uint64_t address) override;
   CudaResult synchronize() override;
+  bool may_synchronize() override;
   bool memory_info(uint64_t& free_bytes, uint64_t& total) override;
   void forget_last_error() override;
   void note_captures(bool under_way) override { captures_ = under_way; }

@@ -30,6 +30,9 @@ class DeviceApi {
   virtual CudaResult free(uint64_t address) = 0;
   // cudaDeviceSynchronize.
   virtual CudaResult synchronize() = 0;
+  // False: the calling thread may free memory under a capture (its capture mode is relaxed), where
+  // waiting for the device would end the capture.
+  virtual bool may_synchronize() { return true; }
   virtual bool memory_info(uint64_t& free_bytes, uint64_t& total) = 0;
   // An allocation was refused and then served all the same: takes CUDA's last error away.
   virtual void forget_last_error() = 0;

@@ -93,6 +93,7 @@ Served ServedAllocator::serve_cached(uint64_t bytes, uint64_t stream) {
   const uint64_t failures = segments_.failures();
   segments_.forget_last_result();
   model::MallocResult block = request(bytes, stream);
+  if (!block.ok() && finish_parked()) block = request(bytes, stream);
   if (!block.ok() && placement_ != nullptr) {
     wait_for_placed();
     placement_->release_cached();
@@ -196,17 +197,43 @@ Freed ServedAllocator::release(uint64_t address) {
 }
 
 Freed ServedAllocator::release_after_device(uint64_t address, CudaResult& result) {
+  std::vector<uint64_t> done;
   {
     const Locked lock(mutex_);
     const Ownership owner = find(address);
     if (owner == Ownership::kForeign) return Freed::kForeign;
     if (owner == Ownership::kInside) return Freed::kInside;
     leaving_.push_back(address);  // a second free of it meanwhile is an error, as in CUDA
+    if (!api_.may_synchronize()) {
+      parked_.push_back(address);
+      result = kSuccess;
+      return Freed::kPending;
+    }
+    done = std::exchange(parked_, {});
   }
   result = api_.synchronize();
   const Locked lock(mutex_);
-  std::erase(leaving_, address);
-  return result == kSuccess ? finish_release(address) : Freed::kFailed;
+  if (result != kSuccess) {
+    parked_.insert(parked_.end(), done.begin(), done.end());
+    std::erase(leaving_, address);
+    return Freed::kFailed;
+  }
+  done.push_back(address);
+  for (const uint64_t block : done) {
+    std::erase(leaving_, block);
+    static_cast<void>(finish_release(block));
+  }
+  return Freed::kFreed;
+}
+
+// Before a request fails, and at empty_cache(): under the lock. False: there was nothing to free.
+bool ServedAllocator::finish_parked() {
+  if (parked_.empty() || !api_.may_synchronize() || api_.synchronize() != kSuccess) return false;
+  for (const uint64_t block : std::exchange(parked_, {})) {
+    std::erase(leaving_, block);
+    static_cast<void>(finish_release(block));
+  }
+  return true;
 }
 
 Freed ServedAllocator::release_after_stream(uint64_t address, uint64_t stream) {
@@ -244,6 +271,7 @@ bool ServedAllocator::record_stream(uint64_t address, uint64_t stream) {
 
 void ServedAllocator::empty_cache() {
   const Locked lock(mutex_);
+  static_cast<void>(finish_parked());
   static_cast<void>(allocator_.empty_cache());
   if (placement_ == nullptr) return;
   wait_for_placed();

@@ -62,7 +62,8 @@ class ServedAllocator {
   // --- requests -------------------------------------------------------------------------------
   Served allocate(uint64_t bytes, uint64_t stream);
   Freed release(uint64_t address);
-  // kFailed: the wait failed with `result`, the block is still handed out.
+  // kFailed: the wait failed with `result`, the block is still handed out. kPending: this thread
+  // may not wait now; the block comes back when the device is waited for the next time.
   Freed release_after_device(uint64_t address, CudaResult& result);
   // As cudaFreeAsync: the block comes back, for anybody, when the work of `stream` so far is done.
   Freed release_after_stream(uint64_t address, uint64_t stream);
@@ -126,6 +127,7 @@ class ServedAllocator {
   model::MallocResult request(uint64_t bytes, uint64_t stream);
   Served serve_cached(uint64_t bytes, uint64_t stream);
   Freed finish_release(uint64_t address);
+  bool finish_parked();
   Freed release_placed(Placed placed, const std::vector<uint64_t>& streams);
   void complete_placed(const Placed& placed);
   void complete_waiting();
@@ -148,6 +150,7 @@ class ServedAllocator {
   std::vector<Held> held_;
   std::vector<Scope> scopes_;
   std::vector<uint64_t> leaving_;  // blocks whose release waits for the device
+  std::vector<uint64_t> parked_;   // of these: for the next one who may wait
   uint64_t placed_bytes_ = 0;
   uint64_t placed_count_ = 0;
   uint64_t peak_allocated_ = 0;

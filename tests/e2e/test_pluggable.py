@@ -197,6 +197,16 @@ print(torch.empty(3 << 20, dtype=torch.uint8, device="cuda").data_ptr() == place
     assert (done.returncode, done.stdout) == (0, "False\nTrue\n"), done.stderr
 
 
+def test_the_settings_of_the_command_line_are_its_own(fragscope, torch_python, build, env):
+    done = run_plain(fragscope, torch_python, build, env, """
+import torch, fragscope.torch
+fragscope.torch.enable()
+block = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+print(torch.cuda.memory_stats()["max_split_size"] >> 20)
+""", "--max-split-size-mb", "64")
+    assert (done.returncode, done.stdout) == (0, b"64\n"), done.stderr.decode()
+
+
 def test_pools_by_stream(fragscope, torch_python, build, env):
     """What torch 2.1 and 2.2 call for a capture, called by hand."""
     done = run_plain(fragscope, torch_python, build, env, """

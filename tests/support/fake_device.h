@@ -43,6 +43,7 @@ class FakeDevice : public enforce::DeviceApi {
     for (auto& [stream, state] : streams_) state.done = state.submitted;
     return enforce::kSuccess;
   }
+  bool may_synchronize() override { return may_wait; }
   bool memory_info(uint64_t& free_bytes, uint64_t& total) override {
     const std::lock_guard lock(mutex_);
     free_bytes = capacity_ - used_;
@@ -108,6 +109,7 @@ class FakeDevice : public enforce::DeviceApi {
   int forgotten = 0;
   enforce::CudaResult wait_result = enforce::kSuccess;
   bool refuses_events = false;
+  bool may_wait = true;
 
  private:
   static constexpr uint64_t kPage = uint64_t{2} << 20;

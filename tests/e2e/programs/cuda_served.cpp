@@ -209,6 +209,14 @@ void capture() {
   std::printf("end %d\n", cudaStreamEndCapture(stream, &graph));
   cudaGetLastError();
   std::printf("afterwards %d %d\n", cudaFree(block), cudaFree(other));
+  // A thread in relaxed mode may free under a capture, and that does not end it.
+  char* const late = allocate(3 * kMiB);
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  std::printf("relaxed free %d\n", cudaFree(late));
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  std::printf("end %d mode %d\n", cudaStreamEndCapture(stream, &graph), mode);
 }
 
 void contexts() {

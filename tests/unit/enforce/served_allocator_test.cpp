@@ -140,6 +140,36 @@ TEST_CASE("a free whose wait fails answers CUDA's error and frees nothing") {
   CHECK(f.allocator.allocate(3 * kMiB, 0).address != first.address);
 }
 
+TEST_CASE("what a thread frees that may not wait comes back with the next wait") {
+  Fixture f(64 * kMiB);
+  const Served first = f.allocator.allocate(25 * kMiB, 0);
+  const Served second = f.allocator.allocate(25 * kMiB, 0);
+  int result = -1;
+  f.device.may_wait = false;
+  CHECK(f.allocator.release_after_device(first.address, result) == Freed::kPending);
+  CHECK(result == 0);
+  CHECK(f.device.waits == 0);
+  CHECK(f.allocator.release_after_device(first.address, result) == Freed::kInside);
+  CHECK(f.allocator.allocate(25 * kMiB, 0).result == enforce::kOutOfMemory);
+  f.device.may_wait = true;
+  SECTION("another free") {
+    f.device.wait_result = 700;
+    CHECK(f.allocator.release_after_device(second.address, result) == Freed::kFailed);
+    f.device.wait_result = 0;
+    CHECK(f.allocator.release_after_device(second.address, result) == Freed::kFreed);
+    CHECK(f.device.waits == 2);
+    CHECK(f.allocator.stats().allocated == 0);
+  }
+  SECTION("a request that would fail") {
+    CHECK(f.allocator.allocate(25 * kMiB, 0).address == first.address);
+    CHECK(f.device.waits == 1);
+  }
+  SECTION("an empty cache") {
+    f.allocator.empty_cache();
+    CHECK(f.device.segments.size() == 1);
+  }
+}
+
 TEST_CASE("a free as cudaFreeAsync waits for the named stream alone") {
   Fixture f;
   const Served first = f.allocator.allocate(3 * kMiB, 0);
