@@ -45,13 +45,17 @@ void RunNews::tell_oom(uint32_t pid, const log::LogNotices& notices, uint32_t mo
                              pid, more, amount(notices.oom_requested), place(notices.oom_device))
                : fmt::format("process {}: a request for {} on {} ran out of memory", pid,
                              amount(notices.oom_requested), place(notices.oom_device));
+  constexpr int kMostLines = 3;
+  const int line = stops > 0 ? 0 : ++lines_[pid];
+  if (line > kMostLines) return;
   if (stops > 0) {
     say(
         fmt::format("{}; it is stopped: look with `fragscope explain {}`, go on with `kill -CONT "
                     "{}`",
                     what, directory_, pid));
   } else {
-    say(fmt::format("{}; the record of it is in {}", what, directory_));
+    say(fmt::format("{}; the record of it is in {}{}", what, directory_,
+                    line == kMostLines ? "; further ones are recorded and not told" : ""));
   }
 }
 

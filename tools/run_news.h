@@ -34,6 +34,7 @@ class RunNews {
   std::string directory_;
   enforce::OnOom on_oom_;
   std::map<uint32_t, log::LogNotices> told_;  // by pid
+  std::map<uint32_t, int> lines_;             // about failures, by pid
   std::set<pid_t> explainers_;
 };
 

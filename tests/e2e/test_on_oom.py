@@ -96,6 +96,18 @@ def test_report_explains_at_once_on_stderr(fragscope):
     assert out == b""
 
 
+def test_many_failures_are_recorded_and_not_told_one_by_one(fragscope):
+    run = fragscope.record(str(fragscope.programs / "cuda_caps"), "calls", "200",
+                           options=("--oom-at", "11+", "--on-oom", "report"))
+    assert run.finished.stdout.decode().strip() == "." * 10 + "x" * 190
+    told = [line for line in run.finished.stderr.decode().splitlines() if "ran out of" in line]
+    assert 1 <= len(told) <= 3
+    assert sum(e["result"] == 2 for e in run.events()) == 190
+    text = fragscope("explain", run.directory, check=True).stdout.decode()
+    assert "cause: on_purpose" in text and "Nothing is wrong with the memory" in text
+    assert run.finished.stderr.count(b"note: device allocation calls 11+ failed on purpose") == 1
+
+
 def test_a_warning_comes_once_from_the_supervisor_and_stands_in_the_trace(fragscope):
     run = fragscope.record(str(fragscope.programs / "cuda_caps"), "calls", "1000", gpu="24GiB",
                            options=("--memory-limit", "1GiB", "--warn-at", "90%"))
