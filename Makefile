@@ -9,6 +9,7 @@
 #   make test-clients  numba, cuda-python, JAX and TensorFlow on the simulated GPU (4 GB of wheels)
 #   make test-workloads  unmodified training scripts on the simulated GPU, with golden figures
 #   make accuracy TABLE=FILE  simulated peaks against peaks measured on real cards
+#   make enforce-table   fragmentation of training programs: settings, plans and the bound
 #   make oracle      the allocator model against the installed torch's libc10_cuda, random lists
 #   make oracle-all  the same for every torch release from 2.1 on (downloads the wheels once)
 #   make mutate-model SEED=1 COUNT=100   changes src/model in small ways; every change must fail a test
@@ -21,7 +22,7 @@ PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
 .PHONY: build setup demo demo-torch test test-quick test-torch test-clients test-workloads accuracy \
-        oracle oracle-all mutate-model soak asan tsan bench install format tidy clean
+        enforce-table oracle oracle-all mutate-model soak asan tsan bench install format tidy clean
 
 setup:
 	@tools/setup.sh
@@ -57,6 +58,11 @@ test-workloads: build
 accuracy: build
 	@tools/setup.sh --accuracy
 	@python3 tests/accuracy/accuracy.py "$(TABLE)"
+
+enforce-table: build
+	@tools/setup.sh --torch
+	@$${FRAGSCOPE_TORCH_VENV:-$${XDG_CACHE_HOME:-$$HOME/.cache}/fragscope/torch-venv}/bin/python \
+	    tools/enforce_table.py
 
 oracle: build
 	@tests/oracle/fuzz

@@ -6,6 +6,7 @@
 
 #include "alloc/block_report.h"
 #include "enforce/fork_guard.h"
+#include "enforce/plan_placement.h"
 #include "enforce/settings.h"
 
 namespace fragscope::alloc {
@@ -79,6 +80,17 @@ void ensure_settings(State& all) {
   }
 }
 
+// FRAGSCOPE_PLAN. A plan that cannot be followed is said in the recording, and left.
+void follow_plan(Device& device) {
+  const char* const path = environment("FRAGSCOPE_PLAN");
+  if (path[0] == '\0') return;
+  auto plan = enforce::load_plan(path);
+  if (!plan) return report_property("enforce_plan_problem", plan.error().text.c_str());
+  report_property("enforce_plan", path);
+  static_cast<void>(device.allocator.set_placement(std::make_unique<enforce::PlanPlacement>(
+      std::move(*plan), device.api, recorder_is_there() ? &device.report : nullptr)));
+}
+
 Device* make_device(State& all, int ordinal, std::string& why) {
   ensure_settings(all);
   why = all.settings.problem;
@@ -96,7 +108,9 @@ Device* make_device(State& all, int ordinal, std::string& why) {
   }
   report_property("enforce", "pluggable");
   report_property("alloc_conf", all.settings.config.text.c_str());
-  return new Device(ordinal, all.cuda, context, all.settings);
+  auto* const device = new Device(ordinal, all.cuda, context, all.settings);
+  follow_plan(*device);
+  return device;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "shim/fragscope_api.h"
 #include "shim/live_settings.h"
 #include "shim/marks.h"
+#include "shim/on_oom.h"
 #include "shim/policy.h"
 #include "shim/recorder.h"
 
@@ -24,6 +25,7 @@ Session* block_session() {
   if (session != nullptr && g_told_session.load(std::memory_order_relaxed) != session->id &&
       g_told_session.exchange(session->id, std::memory_order_relaxed) != session->id) {
     session->write_property("block_source", "api");
+    note_allocator_above();
   }
   return session;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "shim/caps.h"
 #include "shim/cuda_abi.h"
 #include "shim/real_api.h"
 
@@ -14,14 +15,21 @@ void write(Session& session, int32_t device, const char* field, std::string_view
   session.write_property(std::string_view(key, static_cast<size_t>(length)), value);
 }
 
+void write_bytes(Session& session, int32_t device, const char* field, uint64_t bytes) {
+  char digits[24];
+  std::snprintf(digits, sizeof digits, "%llu", static_cast<unsigned long long>(bytes));
+  write(session, device, field, digits);
+}
+
+// What the program is told, which a cap may make less than the card has.
 void write_total_bytes(Session& session, int32_t device) {
   const auto total_mem =
       reinterpret_cast<int (*)(size_t*, int)>(driver_function("cuDeviceTotalMem_v2"));
   size_t bytes = 0;
   if (total_mem == nullptr || total_mem(&bytes, device) != kSuccess) return;
-  char digits[24];
-  std::snprintf(digits, sizeof digits, "%zu", bytes);
-  write(session, device, "total_bytes", digits);
+  const uint64_t visible = caps::visible_bytes(bytes);
+  write_bytes(session, device, "total_bytes", visible);
+  if (visible != bytes) write_bytes(session, device, "card_bytes", bytes);
 }
 
 // "GPU-46726167-5363-6f70-652d-53696d2d3030": names the card whatever its ordinal is here.

@@ -2,6 +2,7 @@
 // finds the real function of its caller, and one wrapper per slot for pointers that look-ups hand
 // out. Exceptions of host callbacks pass through all of this, see recorder.h.
 
+#include "shim/caps.h"
 #include "shim/coverage.h"
 #include "shim/export.h"
 #include "shim/lookup.h"
@@ -9,18 +10,28 @@
 #include "shim/policy.h"
 #include "shim/real_api.h"
 #include "shim/recorder.h"
+#include "shim/refusals.h"
 #include "shim/torch_blocks.h"
 
 namespace fragscope::shim {
 namespace {
 
 template <typename Fill>
-void record_after(HookId id, const HookScope& scope, int result, Fill fill) {
-  if (!scope.outermost()) return;
+Event event_of(HookId id, int result, Fill fill) {
   const ErrnoKeeper keep;
   Event event;
   event.api = static_cast<uint16_t>(id);
   fill(event, result);
+  return event;
+}
+
+template <typename Fill>
+Event event_before(HookId id, Fill fill) {
+  return event_of(id, kResultPending, fill);
+}
+
+void record(Event& event) {
+  const ErrnoKeeper keep;
   if (event.kind == EventKind::none) return;
   Session* const session = session_for(event.kind);
   if (session == nullptr) return;
@@ -28,21 +39,49 @@ void record_after(HookId id, const HookScope& scope, int result, Fill fill) {
   attach_torch_if_seen();
 }
 
-template <typename Fill>
-Event event_before(HookId id, Fill fill) {
-  const ErrnoKeeper keep;
-  Event event;
-  event.api = static_cast<uint16_t>(id);
-  fill(event, kResultPending);
-  return event;
-}
-
 template <typename Call, typename Fill>
 [[gnu::noinline]] int run_after(HookId id, Call call, Fill fill) {
   FRAGSCOPE_UNWIND_NOTICE();
   const HookScope scope(id, __builtin_frame_address(0));
   const int result = call();
-  record_after(id, scope, result, fill);
+  if (!scope.outermost()) return result;
+  Event event = event_of(id, result, fill);
+  if (caps::active()) caps::note(event);
+  record(event);
+  return result;
+}
+
+// An allocation that the caps may refuse; `refuse` makes CUDA itself refuse it.
+template <typename Call, typename Refuse, typename Fill>
+int allocate_capped(HookId id, const void* real, Call call, Refuse refuse, Fill fill) {
+  caps::Ticket ticket;
+  if (caps::active()) ticket = caps::admit(id, real, event_before(id, fill));
+  const int result = ticket.refused() ? refuse() : call();
+  Event event = event_of(id, result, fill);
+  if (ticket.refused() && result != kSuccess) event.flags |= kFlagRefused;
+  caps::settle(ticket, event);
+  record(event);
+  return result;
+}
+
+template <typename Call, typename Refuse, typename Fill>
+[[gnu::noinline]] int run_capped(HookId id, const void* real, Call call, Refuse refuse, Fill fill) {
+  FRAGSCOPE_UNWIND_NOTICE();
+  const HookScope scope(id, __builtin_frame_address(0));
+  if (!scope.outermost()) return call();
+  return allocate_capped(id, real, call, refuse, fill);
+}
+
+// The program is told of a device; `adjust` makes the answer fit the caps.
+template <typename Call, typename Adjust, typename Fill>
+[[gnu::noinline]] int run_answer(HookId id, Call call, Adjust adjust, Fill fill) {
+  FRAGSCOPE_UNWIND_NOTICE();
+  const HookScope scope(id, __builtin_frame_address(0));
+  const int result = call();
+  if (!scope.outermost()) return result;
+  if (result == kSuccess && caps::active()) adjust();
+  Event event = event_of(id, result, fill);
+  record(event);
   return result;
 }
 
@@ -52,9 +91,12 @@ template <typename Call, typename Fill>
   const HookScope scope(id, __builtin_frame_address(0));
   if (!scope.outermost()) return call();
   Event event = event_before(id, fill);
+  caps::FreeTicket ticket;
+  if (caps::active()) ticket = caps::begin_free(event);
   open_event(event);
   const int result = call();
   close_event(result);
+  caps::end_free(ticket, result);
   return result;
 }
 
@@ -69,15 +111,15 @@ template <typename Real, typename Out, typename Fill>
 [[gnu::noinline]] int run_served_after(HookId id, Real real, Out* out, size_t bytes, Fill fill) {
   FRAGSCOPE_UNWIND_NOTICE();
   const HookScope scope(id, __builtin_frame_address(0));
+  if (!scope.outermost()) return real(out, bytes);
   int result = kSuccess;
-  if (scope.outermost() && policy::enabled() &&
-      policy::allocate(id, same_abi<policy::RealMalloc>(real), reinterpret_cast<DevicePtr*>(out),
-                       bytes, result)) {
+  if (policy::enabled() && policy::allocate(id, same_abi<policy::RealMalloc>(real),
+                                            reinterpret_cast<DevicePtr*>(out), bytes, result)) {
     return result;
   }
-  result = real(out, bytes);
-  record_after(id, scope, result, fill);
-  return result;
+  return allocate_capped(
+      id, reinterpret_cast<const void*>(real), [&] { return real(out, bytes); },
+      [&] { return refusals::refuse(id, real, out, bytes); }, fill);
 }
 
 template <typename Real, typename Pointer, typename Fill>
@@ -91,9 +133,12 @@ template <typename Real, typename Pointer, typename Fill>
     return result;
   }
   Event event = event_before(id, fill);
+  caps::FreeTicket ticket;
+  if (caps::active()) ticket = caps::begin_free(event);
   open_event(event);
   result = real(address);
   close_event(result);
+  caps::end_free(ticket, result);
   return result;
 }
 
@@ -111,9 +156,12 @@ template <typename Real, typename Pointer, typename Fill>
     return result;
   }
   Event event = event_before(id, fill);
+  caps::FreeTicket ticket;
+  if (caps::active()) ticket = caps::begin_free(event);
   open_event(event);
   result = real(address, stream);
   close_event(result);
+  caps::end_free(ticket, result);
   return result;
 }
 
@@ -129,7 +177,9 @@ template <typename Real, typename Pointer, typename Fill>
     return result;
   }
   result = real(out, address);
-  record_after(id, scope, result, fill);
+  if (!scope.outermost()) return result;
+  Event event = event_of(id, result, fill);
+  record(event);
   return result;
 }
 
@@ -178,6 +228,13 @@ Function real_of_caller(HookId id, const void* caller) {
 #define FS_RUN_before(id, args, observer) \
   run_before(                             \
       id, [&] { return real args; }, FS_FILL(observer))
+#define FS_RUN_capped(id, args, observer)                                 \
+  run_capped(                                                             \
+      id, reinterpret_cast<const void*>(real), [&] { return real args; }, \
+      [&] { return refusals::refuse(id, real, FS_UNPACK args); }, FS_FILL(observer))
+#define FS_RUN_answer(id, args, observer) \
+  run_answer(                             \
+      id, [&] { return real args; }, [&] { caps::adjust args; }, FS_FILL(observer))
 #define FS_RUN_reset(id, args, observer) \
   run_reset(                             \
       id, [&] { return real args; }, FS_FILL(observer))

@@ -215,6 +215,9 @@ class Observer {
     if (succeeded_ && free_bytes != nullptr) event_.aux = *free_bytes;
   }
 
+  // Answered to the program, of no interest to the recording.
+  void nothing() noexcept {}
+
   void phys_release(AllocationHandle handle) noexcept { release(EventKind::phys_release, handle); }
 
   void va_map(DevicePtr address, size_t bytes, AllocationHandle handle) noexcept {

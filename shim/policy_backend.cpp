@@ -2,9 +2,11 @@
 
 #include <atomic>
 
+#include "shim/caps.h"
 #include "shim/elf_lookup.h"
 #include "shim/real_api.h"
 #include "shim/recorder.h"
+#include "shim/refusals.h"
 
 namespace fragscope::shim::policy {
 namespace {
@@ -124,10 +126,16 @@ enforce::CudaResult RecordedDevice::malloc(uint64_t bytes, uint64_t& address) {
   const enforce::CudaDevice::Current current(cuda_);
   Event event;
   event.kind = EventKind::device_alloc;
-  event.api = static_cast<uint16_t>(malloc_id(*t_calling));
-  event.result = t_calling->cuda.malloc(&address, bytes);
+  const HookId id = malloc_id(*t_calling);
+  const auto malloc = t_calling->cuda.malloc;
+  event.api = static_cast<uint16_t>(id);
   event.size = event.requested = bytes;
+  caps::Ticket ticket;
+  if (caps::active()) ticket = caps::admit(id, reinterpret_cast<const void*>(malloc), event);
+  event.result = malloc(&address, ticket.refused() ? refusals::kImpossibleBytes : bytes);
   if (event.result == kSuccess) event.address = address;
+  if (ticket.refused() && event.result != kSuccess) event.flags |= kFlagRefused;
+  caps::settle(ticket, event);
   const int result = event.result;
   if (Session* const session = session_for(event.kind)) submit(*session, event);
   return result;
@@ -139,9 +147,12 @@ enforce::CudaResult RecordedDevice::free(uint64_t address) {
   event.kind = EventKind::device_free;
   event.api = static_cast<uint16_t>(free_id(*t_calling));
   event.address = address;
+  caps::FreeTicket ticket;
+  if (caps::active()) ticket = caps::begin_free(event);
   open_event(event);
   const int result = t_calling->cuda.free(address);
   close_event(result);
+  caps::end_free(ticket, result);
   return result;
 }
 
@@ -155,6 +166,7 @@ bool RecordedDevice::memory_info(uint64_t& free_bytes, uint64_t& total) {
   size_t free_now = 0;
   size_t total_now = 0;
   if (t_calling->cuda.memory_info(&free_now, &total_now) != kSuccess) return false;
+  if (caps::active()) caps::adjust(&free_now, &total_now);
   free_bytes = free_now;
   total = total_now;
   return true;

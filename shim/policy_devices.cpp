@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "enforce/fork_guard.h"
+#include "enforce/plan_placement.h"
 #include "enforce/settings.h"
 #include "shim/recorder.h"
 
@@ -19,6 +20,7 @@ struct State {
   std::atomic<ServedContext*> contexts[kMaxContexts]{};
   enforce::Mutex making;  // of contexts, and of the settings
   std::optional<model::AllocatorConfig> settings;
+  std::optional<fragscope::Result<enforce::Plan>> plan;
 };
 
 constinit enforce::ForkGuard g_state;
@@ -45,6 +47,23 @@ const model::AllocatorConfig& settings_of(State& all) {
     all.settings = config ? *config : model::AllocatorConfig{};
   }
   return *all.settings;
+}
+
+// FRAGSCOPE_PLAN, for each context. Under the lock. A plan that cannot be followed is said and
+// left.
+void follow_plan(State& all, ServedContext& context) {
+  const char* const path = secure_getenv("FRAGSCOPE_PLAN");
+  if (path == nullptr || *path == '\0') return;
+  const bool first = !all.plan;
+  if (first) all.plan = enforce::load_plan(path);
+  Session* const session = get_or_create_session();
+  if (first && session != nullptr) {
+    session->write_property(all.plan->ok() ? "enforce_plan" : "enforce_plan_problem",
+                            all.plan->ok() ? path : all.plan->error().text);
+  }
+  if (!all.plan->ok()) return;
+  static_cast<void>(context.allocator.set_placement(
+      std::make_unique<enforce::PlanPlacement>(all.plan->value(), context.device, &context.log)));
 }
 
 void write_block(Event& event) {
@@ -153,6 +172,7 @@ ServedContext* context_for(int ordinal, const Backend& backend, void* context) {
   }
   if (room == nullptr) return nullptr;
   auto fresh = std::make_unique<ServedContext>(ordinal, backend, context, settings_of(*all));
+  follow_plan(*all, *fresh);
   room->store(fresh.get(), std::memory_order_release);
   return fresh.release();
 }

@@ -7,6 +7,7 @@
 #include "shim/device_facts.h"
 #include "shim/export.h"
 #include "shim/marks.h"
+#include "shim/on_oom.h"
 #include "shim/process_facts.h"
 #include "shim/python_runtime.h"
 #include "shim/real_api.h"
@@ -213,6 +214,7 @@ void submit(Session& session, Event& event) noexcept {
   event.time_ns = monotonic_ns();
   session.writer.write(event);
   t_state.in_shim = outer;
+  if (may_be_oom(event)) act_on_oom(session, event);
 }
 
 void open_event(Event& event) noexcept {

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "shim/call_stack.h"
+#include "shim/caps.h"
 #include "shim/coverage.h"
 #include "shim/elf_lookup.h"
 #include "shim/export.h"
@@ -146,6 +147,7 @@ void write_facts(Session& session, uint64_t capacity_bytes) {
     session.write_property("alloc_conf", policy_settings);
   }
   session.write_property("block_source", "none");
+  caps::describe(session);
   write_runtime_copies(session);
 }
 

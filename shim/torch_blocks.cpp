@@ -255,6 +255,11 @@ void look_for_torch(const void* caller) noexcept {
   }
 }
 
+bool torch_allocator_seen() noexcept {
+  return g_source.load(std::memory_order_relaxed) != Source::unknown ||
+         g_allocator_seen.load(std::memory_order_relaxed);
+}
+
 void attach_torch_if_seen() noexcept {
   if (!g_allocator_seen.load(std::memory_order_relaxed)) return;
   g_allocator_seen.store(false, std::memory_order_relaxed);

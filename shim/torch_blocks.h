@@ -22,6 +22,8 @@ struct TorchDevice {
 // `caller` made a call of a function that is new here: if it is PyTorch's allocator, the adaptor is
 // opened with the next allocation, so that the tracker sees the first segment and block too.
 void look_for_torch(const void* caller) noexcept;
+// PyTorch's allocator is in this process: what CUDA refuses it may still get.
+bool torch_allocator_seen() noexcept;
 // After an allocation was logged.
 void attach_torch_if_seen() noexcept;
 

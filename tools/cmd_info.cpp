@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "replay/process_facts.h"
 #include "report/text_report.h"
 #include "tools/command.h"
 #include "tools/run_facts.h"
@@ -42,7 +43,10 @@ std::string property_or(const trace::ProcessInfo& process, const std::string& ke
 std::string device_text(const DeviceFact& device) {
   return fmt::format("{}: {}, {}{}", device.index, device.name.value_or("name unknown"),
                      device.total_bytes ? format_size(*device.total_bytes) : "size unknown",
-                     device.simulated.value_or(false) ? ", simulated" : "");
+                     device.simulated.value_or(false) ? ", simulated" : "") +
+         (device.card_bytes
+              ? fmt::format(" (capped; the card has {})", format_size(*device.card_bytes))
+              : "");
 }
 
 // What of the allocator's settings was imposed on this process, and by whom.
@@ -84,6 +88,7 @@ void print_process(const RunFacts& run, const ProcessFacts& facts) {
   item("torch", property_or(process, "torch_version", "unknown"));
   item("stacks", property_or(process, "stacks", "unknown"));
   item("enforced", enforced_text(run, process));
+  for (const std::string& limit : replay::limits_in_force(process.properties)) item("limit", limit);
   for (const DeviceFact& device : facts.devices) item("device", device_text(device));
   for (const std::string& path : facts.cuda_runtimes) item("CUDA runtime", path);
   item("hooked", property_or(process, "coverage.hooked", "unknown") + " resolver requests");
@@ -150,6 +155,7 @@ Json process_json(const ProcessFacts& facts) {
                        {"name", or_null(device.name)},
                        {"simulated", or_null(device.simulated)},
                        {"total_bytes", or_null(device.total_bytes)}});
+    if (device.card_bytes) devices.back()["card_bytes"] = *device.card_bytes;
   }
   return {{"pid", process.pid == 0 ? Json(nullptr) : Json(process.pid)},
           {"start_ticks", process.start_ticks},

@@ -9,9 +9,12 @@
 #include <filesystem>
 
 #include "capture/collector.h"
+#include "enforce/account.h"
 #include "simcuda/ledger.h"
 #include "tools/command.h"
 #include "tools/nothing_recorded.h"
+#include "tools/run_limits.h"
+#include "tools/run_news.h"
 #include "tools/run_plan.h"
 #include "tools/run_summary.h"
 #include "tools/simulation.h"
@@ -77,6 +80,7 @@ class Run {
   ~Run() {
     std::error_code ignored;
     if (ledger_) remove_ledger();
+    if (has_account_) fs::remove(account_path(), ignored);
     fs::remove(place_.directory + "/" + kDriverSeenFile, ignored);
     if (place_.in_memory) fs::remove(place_.directory, ignored);  // fails while logs are in it
   }
@@ -88,9 +92,11 @@ class Run {
  private:
   int open_output();
   void open_ledger();
+  Status open_account();
   void note_simulation();
   void remove_ledger() const;
   std::string ledger_path() const { return place_.directory + "/sim.ledger"; }
+  std::string account_path() const { return place_.directory + "/memory.account"; }
   int supervise(Supervisor& supervisor);
   bool keep_waiting(const Supervisor& supervisor);
   void drain();
@@ -104,7 +110,9 @@ class Run {
   std::string directory_;  // as the user wrote it
   LogPlace place_;
   std::unique_ptr<simcuda::Ledger> ledger_;  // null: no simulated GPU, or no place for it
+  bool has_account_ = false;                 // of the memory that all processes hold together
   std::optional<capture::Collector> collector_;
+  std::optional<RunNews> news_;
   bool output_failed_ = false;
   std::optional<steady_clock::time_point> command_end_;
   bool told_of_descendants_ = false;
@@ -124,6 +132,11 @@ int Run::open_output() {
   name_places(plan_.environment, options_, plan_, absolute, place_);
   if (plan_.gpu) open_ledger();
   if (options_.no_record) return kExitOk;
+  if (const Status opened = open_account(); !opened) {
+    fs::remove_all(directory_, failed);  // ours: it was just created
+    return fail(opened.error(), kExitOutput);
+  }
+  news_.emplace(directory_, plan_.limits.on_oom);
   auto collector =
       capture::Collector::open({absolute, place_.directory, describe(options_, plan_)});
   if (!collector.ok()) {
@@ -147,6 +160,16 @@ void Run::open_ledger() {
   } else if (!options_.quiet) {
     warn(ledger.error().text + "; each process of this run gets a simulated GPU of its own");
   }
+}
+
+Status Run::open_account() {
+  const bool needed = plan_.limits.scope == enforce::LimitScope::run;
+  if (!needed) return Done{};
+  const Status made = enforce::create_account(account_path());
+  if (!made) return made;
+  has_account_ = true;
+  set_variable(plan_.environment, "FRAGSCOPE_MEMORY_ACCOUNT", account_path());
+  return Done{};
 }
 
 // The ledger, and what ranks that died left of their meetings beside it.
@@ -178,6 +201,7 @@ void Run::note_driver_seen() {
 void Run::drain() {
   if (!collector_) return;
   const Status polled = collector_->poll();
+  for (const capture::Collector::News& news : collector_->take_news()) news_->tell(news);
   if (polled.ok() || output_failed_) return;
   output_failed_ = true;
   warn(polled.error().text + "; the command goes on, its record may end here");
@@ -203,11 +227,16 @@ bool Run::keep_waiting(const Supervisor& supervisor) {
 int Run::supervise(Supervisor& supervisor) {
   const auto note = [this](uint32_t pid, trace::ProcessExit exit) {
     if (collector_) collector_->note_exit(pid, exit);
+    if (news_) news_->note_exit(pid);
   };
   do {
     supervisor.wait(kPollInterval, note);
     drain();
   } while (!supervisor.ended() || keep_waiting(supervisor));
+  while (news_ && news_->explaining() && supervisor.has_descendants() &&
+         !supervisor.asked_to_stop()) {
+    supervisor.wait(kPollInterval, note);
+  }
   const int exit_code = exit_code_of(supervisor.exit());
   note_simulation();
   if (!collector_) return exit_code;
@@ -289,6 +318,12 @@ void add_options(CLI::App& command, RunOptions& options) {
                   "How: native (PyTorch's own variable) or shim (under cudaMalloc); by default "
                   "each process's own way")
       ->check(CLI::IsMember({"native", "shim", "pluggable"}));
+  command
+      .add_option("--plan", options.plan,
+                  "Place requests as this file of `fragscope plan` says (under cudaMalloc, or with "
+                  "fragscope.torch.enable())")
+      ->check(not_empty);
+  add_limit_options(command, options.limits);
   command
       .add_option("--stacks", options.stacks, "Call stacks of events: native, python, both, none")
       ->check(CLI::IsMember({"none", "native", "python", "both"}));

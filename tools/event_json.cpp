@@ -92,6 +92,7 @@ void append_what_applies(const Event& event, const trace::TraceTables& tables, s
   const std::string_view source = source_name(event.flags);
   if (!source.empty()) fmt::format_to(std::back_inserter(out), ",\"source\":\"{}\"", source);
   if (event.flags & kFlagServed) out += ",\"served\":true";
+  if (event.flags & kFlagRefused) out += ",\"refused\":true";
   if (plane_of(event.kind) == Plane::block && (event.flags & kFlagPool)) {
     const PoolName pool = unpack_pool(event.text);
     fmt::format_to(std::back_inserter(out), ",\"pool\":[{},{}]", pool.first, pool.second);

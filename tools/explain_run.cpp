@@ -34,6 +34,7 @@ constexpr const char* kTrials[] = {"expandable_segments:True", "max_split_size_m
 struct ProcessFindings {
   uint32_t pid = 0;
   std::string program;
+  std::vector<std::string> limits;  // in force, in sentences
   std::vector<TraceFinding> findings;
   std::vector<Trial> trials;
 };
@@ -70,7 +71,8 @@ ProcessFindings examine(const OpenRun& run, trace::TraceReader& reader) {
   ProcessEvents sized(reader, facts);
   replay::EventStream& events = sized.stream();
   const metrics::ProcessMetrics measured = metrics::measure_process(events, facts);
-  ProcessFindings result{facts.pid, facts.program, {}, {}};
+  ProcessFindings result{
+      facts.pid, facts.program, replay::limits_in_force(facts.properties), {}, {}};
   bool fragmented = false;
   for (const metrics::Scene& scene : metrics::scenes_of(events, measured, kMaxRefusals)) {
     result.findings.push_back(diagnose::judge(scene, facts, measured.source));
@@ -171,6 +173,7 @@ std::vector<const TraceFinding*> shown(const ProcessFindings& process) {
 std::string text_of(const ProcessFindings& process, const diagnose::StackLines& stack_lines) {
   std::string out =
       fmt::format("process {} {}\n", pid_text(process.pid), one_line(process.program));
+  for (const std::string& limit : process.limits) out += "note: " + one_line(limit) + "\n";
   const auto list = shown(process);
   if (list.empty() || !decides(*list.front())) out += "no request was refused\n";
   for (const TraceFinding* finding : list) {
@@ -184,6 +187,7 @@ std::string text_of(const ProcessFindings& process, const diagnose::StackLines& 
 Json process_json(const ProcessFindings& process, const diagnose::StackLines& stack_lines) {
   Json out = {{"pid", process.pid == 0 ? Json(nullptr) : Json(process.pid)},
               {"program", process.program},
+              {"limits", process.limits},
               {"moments", Json::array()}};
   for (const TraceFinding& finding : process.findings) {
     out["moments"].push_back(finding_json(finding, stack_lines));

@@ -45,6 +45,7 @@ std::vector<DeviceFact> devices_of(const trace::ProcessInfo& process) {
     const std::string base = fmt::format("device.{}.", index);
     device.name = property(process, base + "name");
     device.total_bytes = number(property(process, base + "total_bytes"));
+    device.card_bytes = number(property(process, base + "card_bytes"));
     const auto simulated = property(process, base + "simulated");
     if (simulated) device.simulated = *simulated == "1";
     list.push_back(device);

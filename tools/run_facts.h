@@ -15,7 +15,8 @@ namespace fragscope::tools {
 struct DeviceFact {
   int index = 0;
   std::optional<std::string> name;
-  std::optional<uint64_t> total_bytes;
+  std::optional<uint64_t> total_bytes;  // as the program saw it
+  std::optional<uint64_t> card_bytes;   // where a cap hid some of them
   std::optional<bool> simulated;
 };
 

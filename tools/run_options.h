@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/run_limits.h"
+
 namespace fragscope::tools {
 
 struct RunOptions {
@@ -20,6 +22,8 @@ struct RunOptions {
   std::optional<uint64_t> max_split_size_mb;
   std::string alloc_conf;  // PyTorch's key:value,… grammar
   std::string enforce;     // "native", "shim", or empty: each process's own way
+  std::string plan;        // a file that `fragscope plan` wrote; empty: none
+  LimitOptions limits;     // caps, failures on purpose, what happens at out of memory
   std::string stacks;      // "none", "native", or empty: the shim's default
   std::optional<uint32_t> depth;
   std::string log_bytes;  // a size; empty: chosen by what the memory file system has

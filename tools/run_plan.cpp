@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/bytes.h"
+#include "enforce/plan_placement.h"
 #include "model/allocator_config.h"
 #include "model/version_profile.h"
 #include "tools/alloc_conf.h"
@@ -169,6 +170,47 @@ MaybeFailure enforce_shim(const RunOptions& options, const std::string& changes,
   return std::nullopt;
 }
 
+// Served by the shim's policy, or by libfragscope_alloc.so in a program that asks for it.
+MaybeFailure settle_plan(const RunOptions& options, RunPlan& plan) {
+  if (options.plan.empty()) return std::nullopt;
+  if (options.no_record) {
+    return usage({ErrorCode::kInvalidArgument,
+                  "--plan works inside the recorder: it cannot go with --no-record"});
+  }
+  if (options.enforce == "native") {
+    return usage({ErrorCode::kInvalidArgument,
+                  "--plan cannot go with --enforce native: PyTorch's own allocator follows none"});
+  }
+  const auto loaded = enforce::load_plan(options.plan);
+  if (!loaded.ok()) return PlanFailure{loaded.error(), kExitInput};
+  std::error_code failed;
+  const std::string path = std::filesystem::absolute(options.plan, failed);
+  set_variable(plan.environment, "FRAGSCOPE_PLAN", path);
+  if (!get_variable(plan.environment, "FRAGSCOPE_ENFORCE")) {
+    set_variable(plan.environment, "FRAGSCOPE_ENFORCE",
+                 options.enforce.empty() ? "auto" : options.enforce);
+  }
+  plan.notes["enforce_plan"] = path;
+  if (plan.torch && options.enforce.empty() && !options.quiet) {
+    say("PyTorch follows the plan where the program calls fragscope.torch.enable(), or with "
+        "--enforce shim");
+  }
+  return std::nullopt;
+}
+
+MaybeFailure settle_caps(const RunOptions& options, RunPlan& plan) {
+  const std::string option = first_limit_option(options.limits);
+  if (options.no_record) {
+    if (option.empty()) return std::nullopt;
+    return usage({ErrorCode::kInvalidArgument,
+                  option + " works inside the recorder: it cannot go with --no-record"});
+  }
+  auto limits = settle_limits(options.limits, plan.environment, plan.notes);
+  if (!limits.ok()) return usage(limits.error());
+  plan.limits = std::move(limits).value();
+  return std::nullopt;
+}
+
 // PyTorch natively; in processes without it (each decides with its first allocation) the shim's
 // policy.
 MaybeFailure enforce_automatically(const RunOptions& options, const std::string& changes,
@@ -197,9 +239,10 @@ MaybeFailure settle_enforcement(const RunOptions& options, const Environment& us
                   "CUDA tensor"});
   }
   if (changes.empty()) {
-    if (options.enforce.empty()) return std::nullopt;
-    return usage({ErrorCode::kInvalidArgument,
-                  "--enforce needs something to enforce: --max-split-size-mb or --alloc-conf"});
+    if (options.enforce.empty() || !options.plan.empty()) return std::nullopt;
+    return usage(
+        {ErrorCode::kInvalidArgument,
+         "--enforce needs something to enforce: --max-split-size-mb, --alloc-conf or --plan"});
   }
   if (options.enforce == "native") return enforce_native(changes, user, plan);
   if (options.enforce == "shim") return enforce_shim(options, changes, plan);
@@ -247,6 +290,8 @@ std::variant<RunPlan, PlanFailure> make_run_plan(const RunOptions& options) {
   if (const auto failure = settle_recording(options, user, plan)) return *failure;
   find_command_torch(options, user, plan);
   if (const auto failure = settle_enforcement(options, user, plan)) return *failure;
+  if (const auto failure = settle_plan(options, plan)) return *failure;
+  if (const auto failure = settle_caps(options, plan)) return *failure;
   prepare_adaptor(options, user, plan);
   return plan;
 }

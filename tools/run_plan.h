@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/result.h"
+#include "enforce/limits.h"
 #include "simcuda/sim_config.h"
 #include "tools/installation.h"
 #include "tools/log_place.h"
@@ -25,6 +26,7 @@ struct RunPlan {
   Environment environment;                   // of the command, without the places of logs
   std::map<std::string, std::string> notes;  // for run.json and the summary
   std::optional<uint64_t> log_bytes;
+  enforce::Limits limits;
 };
 
 // Checks options, command, GPU and installation, prepares the torch adaptor (prints one line on

@@ -1,8 +1,6 @@
 #include "base/bytes.h"
 
 #include <cctype>
-#include <cmath>
-#include <cstdlib>
 
 namespace fragscope {
 namespace {
@@ -34,6 +32,28 @@ uint64_t suffix_multiplier(std::string suffix) {
 
 }  // namespace
 
+// By hand: strtod() reads what the host's locale says, from_chars() for doubles brings libm along,
+// which the preloaded library must not need.
+std::optional<double> parse_decimal(std::string_view text) {
+  double value = 0;
+  double scale = 1;
+  bool fraction = false;
+  size_t digits = 0;
+  for (const char c : text) {
+    if (c == '.' && !fraction) {
+      fraction = true;
+    } else if (c >= '0' && c <= '9') {
+      value = value * 10 + (c - '0');
+      if (fraction) scale *= 10;
+      ++digits;
+    } else {
+      return std::nullopt;
+    }
+  }
+  if (digits == 0 || digits > 300) return std::nullopt;
+  return value / scale;
+}
+
 Result<uint64_t> parse_size(std::string_view text) {
   const std::string copy(text);
   size_t digits = 0;
@@ -49,9 +69,10 @@ Result<uint64_t> parse_size(std::string_view text) {
   const uint64_t multiplier = suffix_multiplier(copy.substr(start));
   if (multiplier == 0 || (fraction && multiplier == 1)) return bad_size(text);
   if (fraction) {
-    const double value = std::strtod(copy.c_str(), nullptr) * static_cast<double>(multiplier);
+    const double number = parse_decimal(std::string_view(copy).substr(0, digits)).value_or(0);
+    const double value = number * static_cast<double>(multiplier);
     if (!(value < 9.2e18)) return bad_size(text);
-    return static_cast<uint64_t>(std::llround(value));
+    return static_cast<uint64_t>(value + 0.5);
   }
   uint64_t value = 0;
   for (size_t i = 0; i < digits; ++i) {

@@ -157,6 +157,16 @@ void Collector::note(const std::string& key, const std::string& text) {
   state_->options.info.notes[key] = text;
 }
 
+std::vector<Collector::News> Collector::take_news() {
+  std::vector<News> news;
+  for (auto& entry : state_->logs) {
+    if (const auto notices = entry.second->take_news()) {
+      news.push_back({entry.second->pid(), *notices});
+    }
+  }
+  return news;
+}
+
 uint64_t Collector::live_processes() const {
   return static_cast<uint64_t>(
       std::count_if(state_->logs.begin(), state_->logs.end(),

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "log/log_reader.h"
 #include "trace/run_directory.h"
 
 namespace fragscope::capture {
@@ -53,6 +54,14 @@ class Collector {
 
   // A word for run.json's notes, written by finish().
   void note(const std::string& key, const std::string& text);
+
+  // What recorded processes have told since the last call, after poll() has written the record of
+  // it: memory that ran out, a threshold that was crossed.
+  struct News {
+    uint32_t pid = 0;
+    log::LogNotices notices;
+  };
+  std::vector<News> take_news();
 
   // Processes with a log that are alive now; finish() does not wait for them.
   uint64_t live_processes() const;

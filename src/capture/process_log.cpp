@@ -55,6 +55,7 @@ Status ProcessLog::drain() {
     if (Status status = start_trace(); !status) return fail(status.error());
   }
   if (Status status = take(is_alive); !status) return fail(status.error());
+  if (Status status = look_for_news(is_alive); !status) return fail(status.error());
   if (is_alive) return Done{};
   return end();
 }
@@ -136,6 +137,22 @@ Status ProcessLog::serve_flush(uint64_t wanted) {
   flushes_done_ = wanted;
   reader_->set_flush_done(wanted);
   return Done{};
+}
+
+// Told after the fact: what the news is about was logged before, and is read and written here.
+Status ProcessLog::look_for_news(bool is_alive) {
+  const log::LogNotices now = reader_->notices();
+  if (now.ooms == told_.ooms && now.warnings == told_.warnings) return Done{};
+  told_ = now;
+  has_news_ = true;
+  if (Status status = take(is_alive); !status) return status;
+  return publish();
+}
+
+std::optional<log::LogNotices> ProcessLog::take_news() {
+  if (!has_news_) return std::nullopt;
+  has_news_ = false;
+  return told_;
 }
 
 // First the file, then the slots: a collector that dies between the two loses nothing.

@@ -40,6 +40,9 @@ class ProcessLog {
   // The caller has seen the process end.
   void note_exit(trace::ProcessExit exit) { noted_exit_ = exit; }
 
+  // What the process has told since the last call; what it tells of is in the trace file then.
+  std::optional<log::LogNotices> take_news();
+
   // Writes what is buffered (the process lives, the collector goes).
   Status flush();
 
@@ -61,6 +64,7 @@ class ProcessLog {
   Status take(bool is_alive);
   Status publish();
   Status serve_flush(uint64_t wanted);
+  Status look_for_news(bool is_alive);
   Status end();
   Status fail(const Error& error);
   void discard(Phase phase);
@@ -79,6 +83,8 @@ class ProcessLog {
   uint64_t torn_records_ = 0;
   uint64_t flushed_position_ = 0;
   uint64_t flushes_done_ = 0;
+  log::LogNotices told_;
+  bool has_news_ = false;
 
   std::optional<log::LogReader> reader_;
   std::unique_ptr<TraceFile> file_;

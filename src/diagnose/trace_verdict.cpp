@@ -160,6 +160,7 @@ class Judge {
  public:
   Judge(const Scene& scene, const replay::ProcessFacts& facts, replay::BlockSource source)
       : config_(config_of(facts)), request_(request_of(scene, config_)), source_(source) {
+    fails_on_purpose_ = facts.property("limit.oom_at") || facts.property("limit.fail_rate");
     finding_.scene = scene;
     finding_.split = split_memory(scene, request_.kind, facts.device(scene.device));
     finding_.figures = figures_of(scene, request_, finding_.split);
@@ -184,6 +185,11 @@ class Judge {
     }
     add_alternatives();
     finding_.explanation.actions = remedies(*finding_.figures.message, finding_.explanation);
+    if (finding_.cause == Cause::on_purpose) {
+      finding_.explanation.actions = {
+          "Nothing is wrong with the memory. See how the program took it; leave --oom-at and "
+          "--fail-rate out to run undisturbed."};
+    }
     return std::move(finding_);
   }
 
@@ -296,6 +302,12 @@ class Judge {
 
   void limited() {
     const MemorySplit& split = finding_.split;
+    if (fails_on_purpose_) {
+      decide(Verdict::kUnknown, Cause::on_purpose, Confidence::kMedium);
+      why("The device had room, and calls were made to fail on purpose in this run (--oom-at, "
+          "--fail-rate): most likely this is one of them.");
+      return;
+    }
     if (!free_known_) {
       decide(Verdict::kOtherProcess, Cause::other_process, Confidence::kLow);
       why("The recording does not tell what the device had left. By its size and this process's "
@@ -322,7 +334,10 @@ class Judge {
       auto& all = explanation.alternatives;
       if (std::find(all.begin(), all.end(), verdict) == all.end()) all.push_back(verdict);
     };
-    if (finding_.cause == Cause::unknown || finding_.cause == Cause::pinned) return;
+    if (finding_.cause == Cause::unknown || finding_.cause == Cause::pinned ||
+        finding_.cause == Cause::on_purpose) {
+      return;
+    }
     if (!finding_.leaks.empty()) add(Verdict::kLeakSuspected);
     if (!free_known_) add(Verdict::kOtherProcess);
   }
@@ -332,6 +347,7 @@ class Judge {
     return Confidence::kHigh;
   }
 
+  bool fails_on_purpose_ = false;
   model::AllocatorConfig config_;
   Request request_;
   replay::BlockSource source_;
@@ -343,9 +359,9 @@ class Judge {
 }  // namespace
 
 std::string_view cause_name(Cause cause) {
-  constexpr std::array<std::string_view, 10> kNames = {
-      "none",          "capacity", "fraction", "missed_retry", "stranded", "outside_pytorch",
-      "other_process", "pinned",   "leak",     "unknown"};
+  constexpr std::array<std::string_view, 11> kNames = {
+      "none",          "capacity", "fraction", "missed_retry", "stranded",  "outside_pytorch",
+      "other_process", "pinned",   "leak",     "unknown",      "on_purpose"};
   return kNames[static_cast<size_t>(cause)];
 }
 

@@ -40,6 +40,7 @@ enum class Cause : uint8_t {
   pinned,
   leak,
   unknown,
+  on_purpose,  // --oom-at, --fail-rate: CUDA was not even asked
 };
 std::string_view cause_name(Cause cause);
 

@@ -23,14 +23,22 @@ class ServedAllocator::Trace final : public model::TraceObserver {
       case model::TraceAction::kSegmentFree:
         return sink_.on_segment_free(entry.stream, entry.address, entry.size);
       case model::TraceAction::kOom:
-        return sink_.on_oom(entry.stream, entry.size, entry.address);
+        oom_ = entry;  // another attempt may follow
+        return;
       default:
         return;
     }
   }
 
+  // The request has failed, or was served after all.
+  void settle_oom(bool failed) {
+    if (failed && oom_) sink_.on_oom(oom_->stream, oom_->size, oom_->address);
+    oom_.reset();
+  }
+
  private:
   BlockSink& sink_;
+  std::optional<model::TraceEntry> oom_;
 };
 
 ServedAllocator::ServedAllocator(const model::AllocatorConfig& config,
@@ -41,6 +49,8 @@ ServedAllocator::ServedAllocator(const model::AllocatorConfig& config,
   trace_ = std::make_unique<Trace>(*sink);
   allocator_.set_observer(trace_.get());
 }
+
+ServedAllocator::~ServedAllocator() = default;
 
 uint64_t ServedAllocator::allocated() const {
   return static_cast<uint64_t>(allocator_.stats().allocated_bytes.all.current) + placed_bytes_;
@@ -99,6 +109,7 @@ Served ServedAllocator::serve_cached(uint64_t bytes, uint64_t stream) {
     placement_->release_cached();
     block = request(bytes, stream);
   }
+  if (trace_ != nullptr) trace_->settle_oom(!block.ok());
   if (!block.ok()) {
     const CudaResult result = segments_.last_result();
     return {result != kSuccess ? result : kOutOfMemory, segments_.last_address(), 0};

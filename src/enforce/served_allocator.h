@@ -58,6 +58,7 @@ class ServedAllocator {
  public:
   ServedAllocator(const model::AllocatorConfig& config, const model::VersionProfile& profile,
                   DeviceApi& api, BlockSink* sink);
+  ~ServedAllocator();
 
   // --- requests -------------------------------------------------------------------------------
   Served allocate(uint64_t bytes, uint64_t stream);
@@ -141,7 +142,7 @@ class ServedAllocator {
   Mutex mutex_;
   DeviceApi& api_;
   BlockSink* sink_;
-  std::unique_ptr<model::TraceObserver> trace_;
+  std::unique_ptr<Trace> trace_;
   CachedSegments segments_;
   model::CachingAllocator allocator_;
   std::unique_ptr<Placement> placement_;

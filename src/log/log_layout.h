@@ -159,6 +159,17 @@ struct LogHeader {
   std::atomic<uint32_t> settings_accepted;  // 0: settings_answer says why not
   char settings_text[kMaxRequestBytes + 1];
   char settings_answer[kMaxRequestBytes + 1];
+
+  // Since version 3 too. What the process tells whoever watches it: the counter of a
+  // group is raised, with release order, when the words below it are filled in.
+  alignas(64) std::atomic<uint32_t> ooms;  // requests that ran out of memory
+  std::atomic<uint32_t> ooms_stopped;      // of those, at which the process stopped itself
+  std::atomic<int32_t> oom_device;
+  std::atomic<uint32_t> warnings;  // devices whose use has crossed the threshold
+  std::atomic<uint64_t> oom_requested;
+  std::atomic<uint64_t> warn_used;  // bytes in use, of
+  std::atomic<uint64_t> warn_of;    // bytes of the device, as the program sees it
+  std::atomic<int32_t> warn_device;
 };
 
 static_assert(sizeof(Slot) == kSlotBytes);

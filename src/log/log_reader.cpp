@@ -325,6 +325,21 @@ uint64_t LogReader::skipped_events() const {
   return control_word(offsetof(LogHeader, skipped_events));
 }
 
+// Counters first: what belongs to one was there before it.
+LogNotices LogReader::notices() const {
+  LogNotices notices;
+  notices.ooms = static_cast<uint32_t>(control_word(offsetof(LogHeader, ooms)));
+  notices.warnings = static_cast<uint32_t>(control_word(offsetof(LogHeader, warnings)));
+  if (notices.ooms == 0 && notices.warnings == 0) return notices;
+  notices.ooms_stopped = static_cast<uint32_t>(control_word(offsetof(LogHeader, ooms_stopped)));
+  notices.oom_device = static_cast<int32_t>(control_word(offsetof(LogHeader, oom_device)));
+  notices.oom_requested = control_word(offsetof(LogHeader, oom_requested));
+  notices.warn_device = static_cast<int32_t>(control_word(offsetof(LogHeader, warn_device)));
+  notices.warn_used = control_word(offsetof(LogHeader, warn_used));
+  notices.warn_of = control_word(offsetof(LogHeader, warn_of));
+  return notices;
+}
+
 void LogReader::set_flush_done(uint64_t number) {
   if (access_ != Access::drain || file_bytes() < kHeaderBytes) return;
   reinterpret_cast<LogHeader*>(region_.data())->flush_done.store(number);

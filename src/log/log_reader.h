@@ -43,6 +43,18 @@ struct LogState {
   bool finished = false;    // the process ran its exit handlers
 };
 
+// What the process tells whoever watches it. Counters; the rest belongs to the newest.
+struct LogNotices {
+  uint32_t ooms = 0;          // requests that ran out of memory
+  uint32_t ooms_stopped = 0;  // of those, at which the process stopped itself
+  uint32_t warnings = 0;      // devices whose use has crossed the threshold
+  int32_t oom_device = 0;
+  uint64_t oom_requested = 0;
+  int32_t warn_device = 0;
+  uint64_t warn_used = 0;
+  uint64_t warn_of = 0;
+};
+
 class LogConsumer {
  public:
   virtual ~LogConsumer() = default;
@@ -90,6 +102,7 @@ class LogReader {
   uint64_t flush_wanted() const;
   void set_flush_done(uint64_t number);
   uint64_t skipped_events() const;
+  LogNotices notices() const;
   // Makes this the one reader that drains, as long as it lives; false: another one does.
   bool claim();
 

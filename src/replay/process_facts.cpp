@@ -1,6 +1,9 @@
 #include "replay/process_facts.h"
 
+#include <algorithm>
 #include <charconv>
+
+#include "base/bytes.h"
 
 namespace fragscope::replay {
 namespace {
@@ -68,10 +71,45 @@ DeviceFacts ProcessFacts::device(int32_t index) const {
   facts.uuid = property(prefix + "uuid");
   facts.total_bytes = to_number(property(prefix + "total_bytes"));
   facts.context_bytes = to_number(property(prefix + "context_bytes"));
+  facts.card_bytes = to_number(property(prefix + "card_bytes"));
+  // A cap counts what the program allocates: the context takes from it only what the card has not
+  // got beside it.
+  if (facts.card_bytes && facts.total_bytes && facts.context_bytes) {
+    const uint64_t card = *facts.card_bytes - std::min(*facts.card_bytes, *facts.context_bytes);
+    facts.context_bytes = *facts.total_bytes - std::min(*facts.total_bytes, card);
+  }
   if (const auto simulated = to_number(property(prefix + "simulated"))) {
     facts.simulated = *simulated != 0;
   }
   return facts;
+}
+
+std::vector<std::string> limits_in_force(const std::map<std::string, std::string>& properties) {
+  std::vector<std::string> list;
+  const auto of = [&](const char* key) -> std::optional<std::string> {
+    const auto at = properties.find(key);
+    return at == properties.end() ? std::nullopt : std::optional(at->second);
+  };
+  const bool shared = of("limit.scope") == "run";
+  const std::string whose = shared ? " for all processes of the run together" : "";
+  if (const auto bytes = to_number(of("limit.memory_bytes"))) {
+    list.push_back("device memory was capped at " + format_size(*bytes) + whose +
+                   " (--memory-limit), whatever the card has");
+  }
+  if (const auto bytes = to_number(of("limit.pinned_bytes"))) {
+    list.push_back("pinned memory was capped at " + format_size(*bytes) + whose +
+                   " (--pinned-limit)");
+  }
+  if (const auto calls = of("limit.oom_at")) {
+    list.push_back("device allocation calls " + *calls + " failed on purpose (--oom-at)");
+  }
+  if (const auto rate = of("limit.fail_rate")) {
+    list.push_back("device allocation calls failed on purpose (--fail-rate " + *rate + ")");
+  }
+  if (const auto problem = of("limit.problem")) {
+    list.push_back("the limits could not be enforced as asked: " + *problem);
+  }
+  return list;
 }
 
 ProcessFacts facts_of(const trace::ProcessInfo& process, const trace::TraceTables* tables) {

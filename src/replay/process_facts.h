@@ -29,7 +29,8 @@ std::string_view block_source_name(BlockSource source);
 struct DeviceFacts {
   std::optional<std::string> name;
   std::optional<std::string> uuid;
-  std::optional<uint64_t> total_bytes;
+  std::optional<uint64_t> total_bytes;    // as the program sees it: of the card, or its cap
+  std::optional<uint64_t> card_bytes;     // of the card, where a cap hides some of them
   std::optional<uint64_t> context_bytes;  // of this process, taken from total_bytes
   std::optional<bool> simulated;
 };
@@ -57,6 +58,8 @@ struct ProcessFacts {
 // `tables`: nullptr leaves the two tables above empty.
 ProcessFacts facts_of(const trace::ProcessInfo& process,
                       const trace::TraceTables* tables = nullptr);
+// What the process was held to (src/enforce/CAPS.md), in sentences without a full stop.
+std::vector<std::string> limits_in_force(const std::map<std::string, std::string>& properties);
 std::string_view exit_kind_name(trace::ExitKind kind);
 
 }  // namespace fragscope::replay

@@ -154,6 +154,11 @@ RecordedProcess read_process(EventStream& events, const ProcessFacts& facts,
   }
   process.devices = recorded_devices(pass, facts, settings);
   note_assumptions(pass.plane, process);
+  if (facts.property("enforce_plan")) {
+    process.assumptions.push_back(
+        "a plan placed blocks of this run: those do not follow the allocator's rules, and verify "
+        "counts them as wrong");
+  }
   note_snapshot(pass, facts, process);
   process.empty = nothing_to_replay(process);
   process.undecidable =

@@ -134,6 +134,7 @@ DeviceData device_frame(const metrics::DeviceMetrics& measured) {
   data.uuid = measured.facts.uuid;
   data.simulated = measured.facts.simulated;
   data.total_bytes = measured.facts.total_bytes;
+  data.card_bytes = measured.facts.card_bytes;
   data.driver_bytes = measured.driver;
   if (measured.accounts) data.accounts = accounts_data(*measured.accounts);
   data.memory_info = measured.memory_info;

@@ -190,6 +190,7 @@ Json device_json(const DeviceData& device, bool replayed) {
               {"simulated", known(device.simulated)},
               {"total_bytes", known(device.total_bytes)},
               {"driver_bytes", level(device.driver_bytes)}};
+  if (device.card_bytes) out["card_bytes"] = *device.card_bytes;
   put_accounts(device, out);
   put_levels(device, out);
   if (!replayed) {

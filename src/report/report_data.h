@@ -150,7 +150,8 @@ struct DeviceData {
   std::optional<std::string> name;
   std::optional<std::string> uuid;
   std::optional<bool> simulated;
-  std::optional<uint64_t> total_bytes;
+  std::optional<uint64_t> total_bytes;  // as the program saw it
+  std::optional<uint64_t> card_bytes;   // where a cap hid some of them
   metrics::KnownLevel driver_bytes;
   std::optional<DriverAccountsData> accounts;
   std::optional<metrics::MemoryInfo> memory_info;

@@ -202,6 +202,10 @@ class TextWriter {
     line("  Device {}  {}{}, total {}", data.index ? std::to_string(*data.index) : "unknown",
          data.name ? clean(*data.name) : "(name unknown)", simulated(data),
          bytes_text(data.total_bytes));
+    if (data.card_bytes) {
+      line("    a cap was in force (--memory-limit); the card has {}",
+           format_size(*data.card_bytes));
+    }
     if (data.capacity_bytes) {
       line("    the allocator can get {} of it", format_size(*data.capacity_bytes));
     }

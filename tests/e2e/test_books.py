@@ -76,6 +76,7 @@ UNEXERCISED = {
     "cuMulticastBindMem": "not simulated", "cuMulticastBindAddr": "not simulated",
     "cuMulticastUnbind": "not simulated", "cuStreamCreate": "not in the books",
     "cuStreamCreateWithPriority": "not in the books", "cuMemGetInfo": "not in the books",
+    "cuDeviceTotalMem": "an answer, no memory",
     "cuExternalMemoryGetMappedMipmappedArray": "not simulated",
     "cuDevicePrimaryCtxRelease": "the program's releases are not the last", "cuCtxCreate": "not in the books",
     "cuCtxDetach": "as cuCtxDestroy", "cuGraphInstantiate": "the name of older ABIs",

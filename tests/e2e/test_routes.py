@@ -105,7 +105,8 @@ def test_a_runtime_inside_the_program(build, fragscope, sim, routes):
 
 # Requested by the program at versions before CUDA 3.2, or another process's memory.
 UNHOOKED_ABIS = {"cuMemAlloc", "cuMemAllocPitch", "cuMemAllocHost", "cuMemFree", "cuMemGetInfo", "cuArrayCreate",
-                 "cuArray3DCreate", "cuCheckpointProcessCheckpoint", "cuCheckpointProcessRestore"}
+                 "cuArray3DCreate", "cuDeviceTotalMem", "cuCheckpointProcessCheckpoint",
+                 "cuCheckpointProcessRestore"}
 
 
 @pytest.mark.parametrize("major", [12, 13])

@@ -5,6 +5,7 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
+#undef cudaGetDeviceProperties  // CUDA 12 names the newer function by the older one's name
 
 #include <type_traits>
 
@@ -27,6 +28,9 @@ typedef PFN_cuGraphAddNode_v12030 PFN_cuGraphAddNode_v13040;
 #endif
 #if CUDA_VERSION >= 13000
 extern "C" cudaError_t cudaThreadExit();  // left the headers, not every library
+extern "C" cudaError_t cudaGetDeviceProperties_v2(cudaDeviceProp*, int);
+#else
+extern "C" cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int);
 #endif
 
 namespace fragscope::shim {
@@ -73,6 +77,8 @@ static_assert(!SameAbi<int (*)(Extent), int (*)(Extent*)>::value);
 #define FS_RESOLVER_runtime(symbol, type, params)  // deprecated ones leave the headers
 #include "shim/intercepts.def"
 
+// Read in every release's struct without its header (caps.cpp).
+static_assert(offsetof(cudaDeviceProp, totalGlobalMem) == 288);
 static_assert(same_value<cudaPitchedPtr, PitchedPtr>() && same_value<cudaExtent, Extent>());
 static_assert(offsetof(CUmemAllocationProp, location) ==
               offsetof(AllocationProperties, location_type));

@@ -1,0 +1,20 @@
+// A process, told from later ones with its number.
+//
+// Read from /proc. Threads: any. Errors: none; what cannot be read counts as alive.
+#pragma once
+
+#include <cstdint>
+
+namespace fragscope::enforce {
+
+struct ProcessIdentity {
+  uint32_t pid = 0;
+  uint64_t start_ticks = 0;  // field 22 of /proc/PID/stat
+};
+
+ProcessIdentity own_identity();
+
+// False once its memory is gone: ended, waited for or not.
+bool holds_memory(const ProcessIdentity& process);
+
+}  // namespace fragscope::enforce
