@@ -39,6 +39,7 @@ struct Collector::State {
   Status write_run_info();
   void collect_run_info();
   void remove_log_directory();
+  bool has_traces() const;
   void look_at_host();
   void keep(const Status& host_status);
   Summary summary() const;
@@ -106,8 +107,14 @@ void Collector::State::look_at_host() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   constexpr uint64_t kSecond = 1'000'000'000;
-  keep(
-      host->poll(static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec)));
+  const uint64_t now_ns =
+      static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec);
+  keep(host->poll(now_ns, has_traces()));
+}
+
+bool Collector::State::has_traces() const {
+  return std::any_of(logs.begin(), logs.end(),
+                     [](const auto& entry) { return has_trace(*entry.second); });
 }
 
 void Collector::State::keep(const Status& host_status) {
@@ -194,7 +201,7 @@ uint64_t Collector::live_processes() const {
 Result<Summary> Collector::finish(trace::ProcessExit exit) {
   State& s = *state_;
   static_cast<void>(poll());  // what it reports is in the warnings
-  if (s.host) s.keep(s.host->finish());
+  if (s.host) s.keep(s.host->finish(s.has_traces()));
   bool complete = true;
   for (auto& entry : s.logs) {
     ProcessLog& process = *entry.second;
