@@ -38,7 +38,7 @@ int collect(uint32_t pid, uint64_t sample_ms) {
   constexpr uint64_t kMillisecond = 1'000'000;
   info.fragscope_version = kVersion;
   auto collector =
-      capture::Collector::open({directory, directory, info, sample_ms * kMillisecond, pid});
+      capture::Collector::open({directory, directory, info, 0, sample_ms * kMillisecond, pid});
   if (!collector) return fail(collector.error(), kExitOutput);
   say(fmt::format("collecting process {} in {} until it ends (Ctrl-C: stop collecting)", pid,
                   directory));

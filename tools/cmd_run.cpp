@@ -125,9 +125,9 @@ int Run::open_output() {
   if (plan_.gpu) open_ledger();
   if (options_.no_record) return kExitOk;
   constexpr uint64_t kMillisecond = 1'000'000;
-  auto collector = capture::Collector::open({absolute, place_.directory, describe(options_, plan_),
-                                             options_.sample_ms * kMillisecond,
-                                             static_cast<uint32_t>(::getpid())});
+  auto collector = capture::Collector::open(
+      {absolute, place_.directory, describe(options_, plan_), plan_.max_trace_bytes,
+       options_.sample_ms * kMillisecond, static_cast<uint32_t>(::getpid())});
   if (!collector.ok()) {
     fs::remove_all(directory_, failed);  // ours: it was just created
     return fail(collector.error(), kExitOutput);
@@ -297,6 +297,17 @@ void add_options(CLI::App& command, RunOptions& options) {
       ->check(CLI::Range(1u, 1024u));
   command.add_option("--log-bytes", options.log_bytes,
                      "Size of each process's log in memory, e.g. 64MiB");
+  command.add_flag("--ring", options.ring,
+                   "A full log keeps the newest events, instead of stopping and counting");
+  command
+      .add_option(
+          "--min-size", options.min_size,
+          "No call stacks for memory smaller than this; every event is recorded all the same")
+      ->check(not_empty);
+  command
+      .add_option("--max-trace", options.max_trace,
+                  "Write at most this much of traces, e.g. 2GiB; later events are counted")
+      ->check(not_empty);
   command
       .add_option("--sample-ms", options.sample_ms,
                   "Look at RSS, PSS and /dev/shm of all processes of the command this often (500); "

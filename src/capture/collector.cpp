@@ -35,6 +35,7 @@ struct Collector::State {
 
   void scan(const std::string& directory);
   void scan_all();
+  void hold_bound();
   Status drain_all();
   Status write_run_info();
   void collect_run_info();
@@ -61,10 +62,19 @@ void Collector::State::scan_all() {
   if (options.log_directory != options.run_directory) scan(options.run_directory);
 }
 
+void Collector::State::hold_bound() {
+  if (options.max_trace_bytes == 0) return;
+  uint64_t bytes = 0;
+  for (const auto& entry : logs) bytes += entry.second->trace_bytes();
+  if (bytes < options.max_trace_bytes) return;
+  for (auto& entry : logs) entry.second->stop_writing();
+}
+
 // All logs are served even if one is refused; the first refusal is the answer.
 Status Collector::State::drain_all() {
   Status first = Done{};
   bool changed = false;
+  hold_bound();
   for (auto& entry : logs) {
     const Phase before = entry.second->phase();
     const Status status = entry.second->drain();
@@ -148,6 +158,8 @@ Summary Collector::State::summary() const {
     summary.events += process.events();
     summary.dropped_events += process.dropped_events();
     summary.torn_records += process.torn_records();
+    summary.overwritten_events += process.overwritten_events();
+    summary.unwritten_events += process.unwritten_events();
   }
   summary.warnings = warnings;
   return summary;
