@@ -8,6 +8,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "base/bytes.h"
 #include "capture/collector.h"
 #include "simcuda/ledger.h"
 #include "tools/command.h"
@@ -15,6 +16,7 @@
 #include "tools/run_plan.h"
 #include "tools/run_summary.h"
 #include "tools/simulation.h"
+#include "tools/stale_logs.h"
 #include "tools/supervisor.h"
 #include "tools/version.h"
 #include "trace/run_directory.h"
@@ -78,6 +80,7 @@ class Run {
     std::error_code ignored;
     if (ledger_) remove_ledger();
     fs::remove(place_.directory + "/" + kDriverSeenFile, ignored);
+    if (place_.in_memory) release_log_directory(owner_, place_.directory);
     if (place_.in_memory) fs::remove(place_.directory, ignored);  // fails while logs are in it
   }
   Run(const Run&) = delete;
@@ -94,6 +97,7 @@ class Run {
   int supervise(Supervisor& supervisor);
   bool keep_waiting(const Supervisor& supervisor);
   void drain();
+  void tell_of_stale_logs() const;
   void note_driver_seen();
   void tell(const std::string& line) const {
     if (!options_.quiet) say(line);
@@ -103,6 +107,7 @@ class Run {
   RunPlan plan_;
   std::string directory_;  // as the user wrote it
   LogPlace place_;
+  int owner_ = -1;  // descriptor of the word that the log directory is ours
   std::unique_ptr<simcuda::Ledger> ledger_;  // null: no simulated GPU, or no place for it
   std::optional<capture::Collector> collector_;
   bool output_failed_ = false;
@@ -121,6 +126,10 @@ int Run::open_output() {
   if (!options_.no_record || plan_.gpu) {
     place_ = choose_log_place({absolute, plan_.log_bytes, options_.durable});
   }
+  if (place_.in_memory && !options_.no_record) {
+    tell_of_stale_logs();
+    owner_ = hold_log_directory(place_.directory, absolute);
+  }
   name_places(plan_.environment, options_, plan_, absolute, place_);
   if (plan_.gpu) open_ledger();
   if (options_.no_record) return kExitOk;
@@ -134,6 +143,17 @@ int Run::open_output() {
   }
   collector_.emplace(std::move(collector).value());
   return kExitOk;
+}
+
+void Run::tell_of_stale_logs() const {
+  if (options_.quiet) return;
+  uint64_t bytes = 0;
+  for (const StaleLogs& stale : find_stale_logs()) bytes += stale.bytes;
+  if (bytes == 0) return;
+  warn(
+      fmt::format("{} of memory hold logs of recorders that were killed; `fragscope collect "
+                  "--stale` writes them to their runs and frees it",
+                  format_size(bytes)));
 }
 
 // Made here and not by the first process that asks for it, whose limits on files may be narrower.
