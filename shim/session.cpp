@@ -17,7 +17,9 @@
 #include "shim/policy.h"
 #include "shim/process_facts.h"
 #include "shim/python_runtime.h"
+#include "shim/real_api.h"
 #include "shim/thread_state.h"
+#include "shim/torch_blocks.h"
 
 namespace fragscope::shim {
 
@@ -289,6 +291,18 @@ Session* get_or_create_session() noexcept {
   Session* const created = create_session(*page);
   t_state.in_shim = false;
   return created;
+}
+
+void load_what_recording_needs() noexcept {
+  static constinit std::atomic<bool> began{false};
+  if (!recording_wanted()) return;
+  load_torch_adaptor();
+  if (began.exchange(true, std::memory_order_relaxed)) return;
+  const bool native = secure_getenv("FRAGSCOPE_STACKS") == nullptr ||
+                      is_set_to("FRAGSCOPE_STACKS", "both") ||
+                      is_set_to("FRAGSCOPE_STACKS", "native");
+  if (native) static_cast<void>(open_unwinder());
+  find_next_definitions();
 }
 
 bool recording_wanted() noexcept { return !is_set_to("FRAGSCOPE_DISABLE", "1"); }
