@@ -109,7 +109,16 @@ void print_process(const RunFacts& run, const ProcessFacts& facts) {
 std::string state_text(const RunFacts& facts) {
   if (!facts.info) return "no run.json: a single trace, or recorded by a plain preload";
   if (facts.info->sealed) return "complete";
-  return facts.live ? "live" : "its recorder was killed; what follows was read from the logs";
+  if (facts.live) return "live";
+  // A recorder that saw the command's end was there until then.
+  using trace::ExitKind;
+  const ExitKind told = facts.info->exit.kind;
+  if (told == ExitKind::exited || told == ExitKind::signaled) {
+    return "not complete: the recorder could not write all of it, or a process outlived it; the "
+           "rest "
+           "was read from the logs";
+  }
+  return "its recorder was killed; what follows was read from the logs";
 }
 
 void print_text(const RunFacts& facts) {

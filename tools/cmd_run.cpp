@@ -149,7 +149,8 @@ void Run::tell_of_stale_logs() const {
   if (options_.quiet) return;
   uint64_t bytes = 0;
   for (const StaleLogs& stale : find_stale_logs()) bytes += stale.bytes;
-  if (bytes == 0) return;
+  constexpr uint64_t kWorthAWord = 64ull << 20;
+  if (bytes < kWorthAWord) return;
   warn(
       fmt::format("{} of memory hold logs of recorders that were killed; `fragscope collect "
                   "--stale` writes them to their runs and frees it",

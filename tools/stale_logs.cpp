@@ -89,6 +89,12 @@ bool is_of_run(const StaleLogs& stale) {
 
 bool collect(const StaleLogs& stale) {
   const std::string size = format_size(stale.bytes);
+  std::error_code failed;
+  if (!fs::exists(fs::path(stale.run_directory).parent_path(), failed)) {
+    warn(fmt::format("{} ({}) stays: where its run directory {} was is not to be seen from here",
+                     stale.log_directory, size, stale.run_directory));
+    return false;
+  }
   if (!is_of_run(stale)) {
     remove_logs(stale);
     say(fmt::format("removed {} ({}): its run directory {} is gone", stale.log_directory, size,

@@ -151,7 +151,7 @@ void Collector::State::remove_log_directory() {
 Summary Collector::State::summary() const {
   Summary summary;
   for (const auto& entry : logs) {
-    const ProcessLog& process = *entry.second;
+    ProcessLog& process = *entry.second;
     if (process.alive()) ++summary.still_running;
     if (!has_trace(process)) continue;
     ++summary.processes;
@@ -234,9 +234,9 @@ Result<Summary> Collector::finish(trace::ProcessExit exit) {
     s.options.info.log_directory.clear();
   }
   s.collect_run_info();
-  if (Status status = trace::write_run_info(s.options.run_directory, s.options.info); !status) {
-    return status.error();
-  }
+  // What is known is told even if the disk takes no word of it.
+  const Status written = trace::write_run_info(s.options.run_directory, s.options.info);
+  if (!written && !s.run_info_refused) s.warnings.push_back(written.error().text);
   return s.summary();
 }
 

@@ -141,6 +141,13 @@ Status ProcessLog::serve_flush(uint64_t wanted) {
   return Done{};
 }
 
+uint64_t ProcessLog::dropped_events() {
+  if (phase_ == Phase::failed && reader_) {
+    if (const auto state = reader_->state()) dropped_events_ = state->dropped_events;
+  }
+  return dropped_events_;
+}
+
 void ProcessLog::stop_writing() {
   stopped_ = true;
   if (converter_) converter_->stop_writing();

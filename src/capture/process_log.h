@@ -62,7 +62,7 @@ class ProcessLog {
   uint64_t overwritten_events() const {
     return reader_ ? reader_->overwritten_events() : overwritten_events_;
   }
-  uint64_t dropped_events() const { return dropped_events_; }
+  uint64_t dropped_events();  // of a log that nobody drains any more too, as it is now
   uint64_t torn_records() const { return reader_ ? reader_->torn_records() : torn_records_; }
   trace::RunProcess run_process() const;
 
