@@ -28,7 +28,8 @@ os.read(ready, 1)
 seen = False
 while not seen:
     driver.cudaFree(None)
-    for line in open(sys.argv[1] + "/host.jsonl").read().splitlines():
+    path = sys.argv[1] + "/host.jsonl"  # made once the run records
+    for line in open(path).read().splitlines() if os.path.exists(path) else ():
         entry = json.loads(line) if line.endswith("}") else {}
         seen = seen or any(row[3] for row in entry.get("by_process", ()))
 os.close(leave)
