@@ -9,6 +9,7 @@
 #include "shim/export.h"
 #include "shim/real_api.h"
 #include "shim/real_dlsym.h"
+#include "shim/session.h"
 
 namespace fragscope::shim {
 namespace {
@@ -127,6 +128,8 @@ __attribute__((visibility("hidden"), used)) void* fragscope_dlsym(void* handle, 
   if (real == nullptr) return nullptr;
   void* const found = real(handle, name);
   const ErrnoKeeper keep;
+  // After a success there is no dlerror() of the host's to keep.
+  if (found != nullptr && name != nullptr && is_cuda_name(name)) load_what_recording_needs();
   return substitute_symbol(name, found);
 }
 

@@ -63,15 +63,25 @@ void* find_anywhere(const char* symbol) {
   return search.found;
 }
 
+// What the loader said of a function when it could be asked (find_next_definitions).
+constinit std::atomic<void*> g_next[kHookCount];
+constinit int g_no_definition = 0;  // its address: there is none
+
+void* known_next_definition(HookId id) {
+  void* const known = g_next[static_cast<size_t>(id)].load(std::memory_order_acquire);
+  if (known == nullptr) return next_definition(info(id).symbol);
+  return known == &g_no_definition ? nullptr : known;
+}
+
 void* find_real(HookId id, const void* caller) {
   const HookInfo& hook = info(id);
   if (id == HookId::cudaMalloc) look_for_torch(caller);
-  void* const next = next_definition(hook.symbol);
+  void* const next = known_next_definition(id);
   if (next != nullptr && !is_cuda_library(object_of(next), hook.library)) return next;
   const bool driver = hook.library == Library::driver;
   const char* const name = driver ? "libcuda.so." : needed(object_of(caller), "libcudart");
   void* real = name != nullptr ? symbol_in(find_object(name), hook.symbol) : nullptr;
-  if (real == nullptr) real = next;
+  if (real == nullptr) real = next != nullptr ? next : next_definition(hook.symbol);
   if (real == nullptr && !driver) real = symbol_in(find_object("libcudart"), hook.symbol);
   return real != nullptr ? real : find_anywhere(hook.symbol);
 }
@@ -104,6 +114,15 @@ int bind_slot(HookId id, void* real) noexcept {
 
 void* driver_function(const char* symbol) noexcept {
   return symbol_in(find_object("libcuda.so."), symbol);
+}
+
+void find_next_definitions() noexcept {
+  for (size_t index = 1; index < kHookCount; ++index) {
+    const auto id = static_cast<HookId>(index);
+    if (info(id).library != Library::runtime) continue;
+    void* const next = next_definition(info(id).symbol);
+    g_next[index].store(next != nullptr ? next : &g_no_definition, std::memory_order_release);
+  }
 }
 
 void* next_definition(const char* name) noexcept {

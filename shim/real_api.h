@@ -29,6 +29,11 @@ int bind_slot(HookId id, void* real) noexcept;
 // An unhooked function of the driver (getters, synchronise); nullptr while no driver is loaded.
 void* driver_function(const char* symbol) noexcept;
 
+// Asks the loader, which has a lock, for what stands behind the runtime's functions: later
+// real_for_caller() need not. What is loaded into the global scope after it counts for callers
+// alone that need no runtime of their own.
+void find_next_definitions() noexcept;
+
 // The C library's own dlsym(RTLD_NEXT, name) as seen from libfragscope.so.
 void* next_definition(const char* name) noexcept;
 

@@ -21,7 +21,9 @@ namespace fragscope::shim {
 
 struct Settings {
   uint64_t log_bytes = log::kDefaultCapacityBytes;
-  uint32_t stack_depth = 128;  // frames of each kind at most
+  uint32_t stack_depth = 128;    // frames of each kind at most
+  uint64_t min_stack_bytes = 0;  // memory that is smaller gets no stack
+  bool ring = false;             // a full log keeps the newest events
   bool native_stacks = true;
   bool python_stacks = true;
   bool forked_in_unwinder = false;  // why there are no native stacks
@@ -51,6 +53,10 @@ struct Session {
 Session* current_session() noexcept;
 // The session, created if need be; nullptr when this process is not recorded.
 Session* get_or_create_session() noexcept;
+// Asks the loader for what recording will need, before the first memory call: that one may come
+// with a lock held (PyTorch's allocator has one) which a thread wants that holds the loader's, in
+// the constructor of a module. Called where CUDA itself goes to the loader. Makes no session.
+void load_what_recording_needs() noexcept;
 // Whether this process is (or would be) recorded.
 bool recording_wanted() noexcept;
 // Logs the counters of coverage.h if they changed since the last time.

@@ -156,20 +156,35 @@ bool adaptor_path(char (&path)[4096], const char* id) {
   return length > 0 && static_cast<size_t>(length) < sizeof path;
 }
 
-// Opens and starts the adaptor of the loaded torch, if there is one.
-bool start_adaptor() {
-  const LoadedObject torch = find_object("libc10_cuda.so");
+using StartAdaptor = decltype(&fragscope_torch_adaptor_start);
+constinit std::atomic<StartAdaptor> g_start_adaptor{nullptr};
+constinit std::atomic<bool> g_adaptor_sought{false};
+
+// The adaptor of the loaded torch, if there is one; asks the loader once.
+StartAdaptor load_adaptor(const LoadedObject& torch) {
+  if (g_adaptor_sought.exchange(true, std::memory_order_acq_rel)) {
+    return g_start_adaptor.load(std::memory_order_acquire);
+  }
   char id[65] = {};
   char path[4096];
-  if (torch) build_id(torch, id);
-  if (id[0] == '\0' || !adaptor_path(path, id)) return false;
+  build_id(torch, id);
+  if (id[0] == '\0' || !adaptor_path(path, id)) return nullptr;
   void* const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     static_cast<void>(dlerror());  // ours, not the host's
-    return false;
+    return nullptr;
   }
-  const auto start = reinterpret_cast<decltype(&fragscope_torch_adaptor_start)>(
-      dlsym(handle, "fragscope_torch_adaptor_start"));
+  const auto start = reinterpret_cast<StartAdaptor>(dlsym(handle, "fragscope_torch_adaptor_start"));
+  g_start_adaptor.store(start, std::memory_order_release);
+  return start;
+}
+
+bool start_adaptor() {
+  StartAdaptor start = g_start_adaptor.load(std::memory_order_acquire);
+  if (start == nullptr) {
+    const LoadedObject torch = find_object("libc10_cuda.so");
+    if (torch) start = load_adaptor(torch);
+  }
   const fragscope_torch_adaptor* const self = start != nullptr ? start(&kHost) : nullptr;
   if (self == nullptr || self->version != FRAGSCOPE_TORCH_ADAPTOR_VERSION) return false;
   const LoadedObject adaptor = object_of(reinterpret_cast<const void*>(start));
@@ -246,6 +261,12 @@ void report_free(Session& session, const void* address, int64_t bytes, uint64_t 
 }
 
 }  // namespace
+
+void load_torch_adaptor() noexcept {
+  if (g_adaptor_sought.load(std::memory_order_relaxed)) return;
+  const LoadedObject torch = find_object("libc10_cuda.so");
+  if (torch) static_cast<void>(load_adaptor(torch));
+}
 
 void look_for_torch(const void* caller) noexcept {
   if (g_source.load(std::memory_order_relaxed) != Source::unknown) return;

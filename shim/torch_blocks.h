@@ -6,7 +6,9 @@
 // tracker: requested sizes, streams, completion of frees, segments. With both, one `alloc` event
 // carries what the tracker and the report know of the same block.
 //
-// All of this runs under the allocator's (recursive) lock: nothing here waits for another thread.
+// But for load_torch_adaptor() all of this runs under the allocator's (recursive) lock: nothing
+// here waits for another thread, and the loader is asked for nothing that it could be asked for
+// before.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +21,8 @@ struct TorchDevice {
   int8_t index;
 };
 
+// Opens the adaptor of the loaded torch and attaches nothing: outside of the allocator's lock.
+void load_torch_adaptor() noexcept;
 // `caller` made a call of a function that is new here: if it is PyTorch's allocator, the adaptor is
 // opened with the next allocation, so that the tracker sees the first segment and block too.
 void look_for_torch(const void* caller) noexcept;

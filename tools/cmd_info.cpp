@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "replay/process_facts.h"
+#include "report/host_memory.h"
 #include "report/text_report.h"
 #include "tools/command.h"
 #include "tools/run_facts.h"
@@ -49,6 +50,12 @@ std::string device_text(const DeviceFact& device) {
               : "");
 }
 
+std::string stacks_text(const trace::ProcessInfo& process) {
+  const std::string kinds = property_or(process, "stacks", "unknown");
+  const std::string least = property_or(process, "stacks.min_bytes", "");
+  return least.empty() ? kinds : kinds + ", of memory from " + least + " bytes on";
+}
+
 // What of the allocator's settings was imposed on this process, and by whom.
 std::string enforced_text(const RunFacts& run, const trace::ProcessInfo& process) {
   const std::string by_shim = property_or(process, "enforce", "unknown");
@@ -82,11 +89,18 @@ void print_process(const RunFacts& run, const ProcessFacts& facts) {
   item("ended", process_end_text(facts));
   item("events", fmt::format("{}{}, {} dropped, {} torn", facts.events, facts.damage ? " read" : "",
                              process.dropped_events, process.torn_records));
+  for (const auto& [key, text] :
+       {std::pair("log.overwritten_events", "overwritten by newer ones in the ring (--ring)"),
+        std::pair("trace.unwritten_events", "not written: the traces reached --max-trace"),
+        std::pair("log.skipped_events", "not recorded while recording was paused")}) {
+    const std::string count = property_or(process, key, "0");
+    if (count != "0") item("", count + " events " + text);
+  }
   if (facts.damage) item("damage", report::damage_text(*facts.damage));
   if (!facts.kinds.empty()) item("", kinds_text(facts.kinds));
   item("blocks from", property_or(process, "block_source", "unknown"));
   item("torch", property_or(process, "torch_version", "unknown"));
-  item("stacks", property_or(process, "stacks", "unknown"));
+  item("stacks", stacks_text(process));
   item("enforced", enforced_text(run, process));
   for (const std::string& limit : replay::limits_in_force(process.properties)) item("limit", limit);
   for (const DeviceFact& device : facts.devices) item("device", device_text(device));
@@ -101,7 +115,16 @@ void print_process(const RunFacts& run, const ProcessFacts& facts) {
 std::string state_text(const RunFacts& facts) {
   if (!facts.info) return "no run.json: a single trace, or recorded by a plain preload";
   if (facts.info->sealed) return "complete";
-  return facts.live ? "live" : "its recorder was killed; what follows was read from the logs";
+  if (facts.live) return "live";
+  // A recorder that saw the command's end was there until then.
+  using trace::ExitKind;
+  const ExitKind told = facts.info->exit.kind;
+  if (told == ExitKind::exited || told == ExitKind::signaled) {
+    return "not complete: the recorder could not write all of it, or a process outlived it; the "
+           "rest "
+           "was read from the logs";
+  }
+  return "its recorder was killed; what follows was read from the logs";
 }
 
 void print_text(const RunFacts& facts) {
@@ -115,6 +138,14 @@ void print_text(const RunFacts& facts) {
     line("command ended", exit_text(info.exit));
     line("recorded by", "fragscope " + info.fragscope_version);
     for (const auto& [key, value] : info.notes) line("note", key + ": " + value);
+  }
+  if (facts.host_memory) {
+    constexpr size_t kMostProcesses = 10;
+    const char* key = "host memory";
+    for (const std::string& text : report::host_memory_lines(*facts.host_memory, kMostProcesses)) {
+      line(key, text);
+      key = "";
+    }
   }
   line("processes", std::to_string(facts.processes.size()));
   for (const ProcessFacts& process : facts.processes) print_process(facts, process);
@@ -188,8 +219,12 @@ void print_json(const RunFacts& facts) {
   }
   Json processes = Json::array();
   for (const ProcessFacts& process : facts.processes) processes.push_back(process_json(process));
-  const Json all = {
-      {"schema", 1}, {"run", run}, {"processes", processes}, {"warnings", facts.warnings}};
+  const Json all = {{"schema", 1},
+                    {"run", run},
+                    {"processes", processes},
+                    {"host_memory", facts.host_memory ? report::host_memory_json(*facts.host_memory)
+                                                      : Json(nullptr)},
+                    {"warnings", facts.warnings}};
   fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 

@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <map>
+#include <optional>
 
+#include "capture/host_sampler.h"
 #include "capture/process_log.h"
 #include "capture/process_state.h"
 
@@ -26,15 +29,20 @@ struct Collector::State {
   CollectorOptions options;
   std::map<std::string, std::unique_ptr<ProcessLog>> logs;  // by path of the log
   std::vector<std::string> warnings;
+  std::optional<HostSampler> host;
   bool run_info_refused = false;
   bool finished = false;
 
   void scan(const std::string& directory);
   void scan_all();
+  void hold_bound();
   Status drain_all();
   Status write_run_info();
   void collect_run_info();
   void remove_log_directory();
+  bool has_traces() const;
+  void look_at_host();
+  void keep(const Status& host_status);
   Summary summary() const;
 };
 
@@ -54,10 +62,19 @@ void Collector::State::scan_all() {
   if (options.log_directory != options.run_directory) scan(options.run_directory);
 }
 
+void Collector::State::hold_bound() {
+  if (options.max_trace_bytes == 0) return;
+  uint64_t bytes = 0;
+  for (const auto& entry : logs) bytes += entry.second->trace_bytes();
+  if (bytes < options.max_trace_bytes) return;
+  for (auto& entry : logs) entry.second->stop_writing();
+}
+
 // All logs are served even if one is refused; the first refusal is the answer.
 Status Collector::State::drain_all() {
   Status first = Done{};
   bool changed = false;
+  hold_bound();
   for (auto& entry : logs) {
     const Phase before = entry.second->phase();
     const Status status = entry.second->drain();
@@ -94,6 +111,27 @@ void Collector::State::collect_run_info() {
   }
 }
 
+// What is known of the host is an extra: without it the run is recorded all the same.
+void Collector::State::look_at_host() {
+  if (!host) return;
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  constexpr uint64_t kSecond = 1'000'000'000;
+  const uint64_t now_ns =
+      static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec);
+  keep(host->poll(now_ns, has_traces()));
+}
+
+bool Collector::State::has_traces() const {
+  return std::any_of(logs.begin(), logs.end(),
+                     [](const auto& entry) { return has_trace(*entry.second); });
+}
+
+void Collector::State::keep(const Status& host_status) {
+  if (host_status) return;
+  warnings.push_back(host_status.error().text + "; memory of the host is not written any more");
+}
+
 // The shim makes a log as *.fslog.new and renames it when its header is complete; one whose process
 // was killed in between is empty. Whatever else is there is not ours, and keeps the directory.
 void Collector::State::remove_log_directory() {
@@ -113,13 +151,15 @@ void Collector::State::remove_log_directory() {
 Summary Collector::State::summary() const {
   Summary summary;
   for (const auto& entry : logs) {
-    const ProcessLog& process = *entry.second;
+    ProcessLog& process = *entry.second;
     if (process.alive()) ++summary.still_running;
     if (!has_trace(process)) continue;
     ++summary.processes;
     summary.events += process.events();
     summary.dropped_events += process.dropped_events();
     summary.torn_records += process.torn_records();
+    summary.overwritten_events += process.overwritten_events();
+    summary.unwritten_events += process.unwritten_events();
   }
   summary.warnings = warnings;
   return summary;
@@ -136,12 +176,19 @@ Result<Collector> Collector::open(CollectorOptions options) {
   state->options.info.sealed = false;
   state->options.info.log_directory = state->options.log_directory;
   if (Status status = state->write_run_info(); !status) return status.error();
+  const CollectorOptions& given = state->options;
+  if (given.host_interval_ns != 0) {
+    state->host.emplace(HostSamplerOptions{given.run_directory, given.log_directory, "/dev/shm",
+                                           given.host_interval_ns, given.host_root});
+  }
   return Collector(std::move(state));
 }
 
 Status Collector::poll() {
   state_->scan_all();
-  return state_->drain_all();
+  Status drained = state_->drain_all();
+  state_->look_at_host();
+  return drained;
 }
 
 void Collector::note_exit(uint32_t pid, trace::ProcessExit exit) {
@@ -176,6 +223,7 @@ uint64_t Collector::live_processes() const {
 Result<Summary> Collector::finish(trace::ProcessExit exit) {
   State& s = *state_;
   static_cast<void>(poll());  // what it reports is in the warnings
+  if (s.host) s.keep(s.host->finish(s.has_traces()));
   bool complete = true;
   for (auto& entry : s.logs) {
     ProcessLog& process = *entry.second;
@@ -196,9 +244,9 @@ Result<Summary> Collector::finish(trace::ProcessExit exit) {
     s.options.info.log_directory.clear();
   }
   s.collect_run_info();
-  if (Status status = trace::write_run_info(s.options.run_directory, s.options.info); !status) {
-    return status.error();
-  }
+  // What is known is told even if the disk takes no word of it.
+  const Status written = trace::write_run_info(s.options.run_directory, s.options.info);
+  if (!written && !s.run_info_refused) s.warnings.push_back(written.error().text);
   return s.summary();
 }
 

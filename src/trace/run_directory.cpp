@@ -149,6 +149,36 @@ Status write_all(int fd, const std::string& path, std::string_view text) {
   return Done{};
 }
 
+// A full disk takes no second file; what the first one occupies already can be written again.
+bool write_in_place(const std::string& path, std::string_view text) {
+  constexpr uint64_t kBlockBytes = 512;
+  const int fd = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return false;
+  struct stat file {};
+  const bool fits = ::fstat(fd, &file) == 0 && S_ISREG(file.st_mode) &&
+                    text.size() <= static_cast<uint64_t>(file.st_blocks) * kBlockBytes;
+  const bool written = fits && write_all(fd, path, text).ok() &&
+                       ::ftruncate(fd, static_cast<off_t>(text.size())) == 0;
+  ::close(fd);
+  return written;
+}
+
+Status replace_run_info(const std::string& path, std::string_view text) {
+  const std::string temporary = path + "." + std::to_string(::getpid()) + ".tmp";
+  ::unlink(temporary.c_str());
+  const int fd =
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return system_error(path, "create", errno);
+  Status status = ::fchmod(fd, 0600) == 0 ? write_all(fd, path, text)
+                                          : Status(system_error(path, "set the mode of", errno));
+  ::close(fd);
+  if (status && ::rename(temporary.c_str(), path.c_str()) != 0) {
+    status = system_error(path, "replace", errno);
+  }
+  if (!status) ::unlink(temporary.c_str());
+  return status;
+}
+
 }  // namespace
 
 Status create_run_directory(const std::string& path) {
@@ -173,18 +203,10 @@ Status create_run_directory(const std::string& path) {
 
 Status write_run_info(const std::string& directory, const RunInfo& info) {
   const std::string path = directory + "/run.json";
-  const std::string temporary = path + "." + std::to_string(::getpid()) + ".tmp";
-  ::unlink(temporary.c_str());
-  const int fd =
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) return system_error(path, "create", errno);
-  Status status = ::fchmod(fd, 0600) == 0 ? write_all(fd, path, to_text(info))
-                                          : Status(system_error(path, "set the mode of", errno));
-  ::close(fd);
-  if (status && ::rename(temporary.c_str(), path.c_str()) != 0) {
-    status = system_error(path, "replace", errno);
-  }
-  if (!status) ::unlink(temporary.c_str());
+  const std::string text = to_text(info);
+  Status status = replace_run_info(path, text);
+  const bool full = !status && status.error().code == ErrorCode::kNoSpace;
+  if (full && write_in_place(path, text)) return Done{};
   return status;
 }
 

@@ -34,7 +34,8 @@ struct RunInfo {
 
 // Creates the directory (0700). kInvalidArgument when it exists and is not empty.
 Status create_run_directory(const std::string& path);
-Status write_run_info(const std::string& directory, const RunInfo& info);  // atomically
+// Atomically; on a full disk in the place of the old one.
+Status write_run_info(const std::string& directory, const RunInfo& info);
 Result<RunInfo> read_run_info(const std::string& directory);
 
 }  // namespace fragscope::trace

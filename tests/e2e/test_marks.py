@@ -1,6 +1,7 @@
 """Marks and ranges: the Python module, the C API, NVTX."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -50,3 +51,15 @@ def test_without_the_recorder_nothing_happens(build, module_path, root):
     code = "import fragscope; fragscope.mark('a'); print(fragscope.active())\nwith fragscope.range('b'): pass"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=module_path, check=True)
     assert (done.stdout, done.stderr) == (b"False\n", b"")
+
+
+def test_the_installed_module_is_found_where_it_is_documented(build, tmp_path):
+    """`make install` puts it below lib/fragscope/python, on nobody's path by itself."""
+    subprocess.run(["cmake", "--install", build, "--prefix", tmp_path], check=True, capture_output=True)
+    say = "import fragscope; print(fragscope.__file__, fragscope.active())"
+    place = tmp_path / "lib/fragscope/python"
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    found = subprocess.run([sys.executable, "-c", say], env=env | {"PYTHONPATH": str(place)}, cwd=tmp_path,
+                           capture_output=True, check=True, text=True)
+    assert found.stdout == f"{place}/fragscope/__init__.py False\n"
+    assert not list(place.rglob("*.cpp")) and (tmp_path / "bin/fragscope").exists()

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 
@@ -187,8 +188,25 @@ def test_full_disk_in_mid_run_leaves_the_program_alone(fragscope, tiny_disk):
     assert "No space left" in words and ".fslog" in words, words
     log = pathlib.Path(re.search(r"(/\S+?\.fslog)", words).group(1))
     assert log.exists()  # nothing is lost: the rest is where the message says
-    log.unlink()
-    os.rmdir(log.parent)
+    run = Run(fragscope, directory, None)
+    (process,) = run.info()["processes"]
+    dropped = re.search(r"(\d+) events? found no room in the log", words)
+    assert process["dropped_events"] == (int(dropped.group(1)) if dropped else 0)
+    assert process["events"] + process["dropped_events"] == 600000
+    text = fragscope("info", directory, check=True).stdout.decode()
+    assert "the recorder could not write all of it" in text and "killed" not in text
+    shutil.rmtree(log.parent)
+
+
+def test_a_disk_that_fills_up_leaves_a_log_that_drops_and_says_so(fragscope, tiny_disk):
+    directory = tiny_disk / "r.fsr"
+    done = fragscope("run", "--gpu", "1GiB", "--log-bytes", "3MiB", "-o", directory, "--",
+                     *fragscope.steps("pairs", 300000, "exit", 3))
+    assert done.returncode == 3
+    words = done.stderr.decode()
+    assert re.search(r"\d+ events found no room in the log", words), words
+    log = pathlib.Path(re.search(r"(/\S+?\.fslog)", words).group(1))
+    shutil.rmtree(log.parent)
 
 
 def test_full_disk_hides_no_process(fragscope, tiny_disk):
@@ -204,9 +222,7 @@ def test_full_disk_hides_no_process(fragscope, tiny_disk):
     assert process["torn_records"] == process["dropped_events"] == 0
     assert kinds(run.events()).count("device_free") == 2000
     logs = pathlib.Path(json.loads((directory / "run.json").read_text())["log_directory"])
-    for path in logs.iterdir():
-        path.unlink()
-    os.rmdir(logs)
+    shutil.rmtree(logs)
 
 
 def test_file_size_limit_in_mid_run_leaves_the_program_alone(fragscope):

@@ -36,6 +36,10 @@ TEST_CASE("offsets of the header") {
   CHECK(offsetof(log::LogHeader, mark_text) == 4520);
   CHECK(offsetof(log::LogHeader, enforcement) == 5524);
   CHECK(offsetof(log::LogHeader, settings_text) == 5544);
+  CHECK(offsetof(log::LogHeader, ring_first_slot) == 7616);
+  CHECK(offsetof(log::LogHeader, ring_slots) == 7624);
+  CHECK(offsetof(log::LogHeader, ring_read_pos) == 7632);
+  CHECK(offsetof(log::LogHeader, ring_write_pos) == 7680);
   CHECK(log::commit_word(0, log::SlotType::event, false) == 0x102);
   CHECK(log::commit_word(0, log::SlotType::event, true) == 0x103);
   CHECK(log::commit_word(6, log::SlotType::blob, true) == 0x705);
