@@ -94,6 +94,7 @@ Json split_json(const diagnose::MemorySplit& split) {
           {"split_rest_bytes", split.split_rests},
           {"other_stream_bytes", split.other_stream},
           {"other_pool_bytes", split.other_pool},
+          {"private_pool_bytes", split.private_pool},
           {"expandable_free_bytes", split.expandable},
           {"idle_segment_bytes", split.idle},
           {"outside_bytes", or_null(split.outside)},
@@ -117,6 +118,8 @@ Json finding_json(const TraceFinding& finding, const diagnose::StackLines& stack
   out.update(Json::parse(explanation_json(finding.figures, finding.explanation)));
   if (!decides(finding)) out["verdict"] = nullptr;
   out["cause"] = diagnose::cause_name(finding.cause);
+  out["stranded_in"] =
+      finding.stranded_in ? Json(stranded_name(*finding.stranded_in)) : Json(nullptr);
   out["bytes"] = split_json(finding.split);
   out["pins"] = Json::array();
   for (const diagnose::PinGain& pin : finding.pins) {
@@ -205,6 +208,7 @@ Json document(Json processes, const std::vector<std::string>& warnings) {
       latest = moment["t_ns"].get<uint64_t>();
       for (auto& [key, value] : decisive.items()) value = moment[key];
       decisive["cause"] = moment["cause"];
+      decisive["stranded_in"] = moment["stranded_in"];
       decisive["bytes"] = moment["bytes"];
     }
   }

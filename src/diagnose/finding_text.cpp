@@ -58,6 +58,7 @@ void split(std::string& out, const MemorySplit& bytes) {
   row(out, "free between live blocks, usable by this stream and pool", some(bytes.split_rests));
   row(out, "free, but of another stream", some(bytes.other_stream));
   row(out, "free, but of the other pool (small or large)", some(bytes.other_pool));
+  row(out, "free, but of a private pool (CUDA graph, MemPool)", some(bytes.private_pool));
   row(out, "free within mapped pages of expandable segments", some(bytes.expandable));
   row(out, "segments in which nothing lives", some(bytes.idle));
   row(out, "this process's other device memory", bytes.outside);
@@ -133,6 +134,7 @@ std::string finding_text(const TraceFinding& finding, const std::vector<Trial>& 
   if (finding.cause != Cause::none) {
     out += "verdict: " + std::string(verdict_name(explanation.verdict)) +
            ", cause: " + std::string(cause_name(finding.cause)) +
+           (finding.stranded_in ? " in " + std::string(stranded_name(*finding.stranded_in)) : "") +
            " (confidence: " + std::string(confidence_name(explanation.confidence)) + ")\n";
   }
   for (const Verdict verdict : explanation.alternatives) {

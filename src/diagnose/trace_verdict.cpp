@@ -48,6 +48,7 @@ Request request_of(const Scene& scene, const model::AllocatorConfig& config) {
       scene.requested && (request.rounded <= model::kSmallSize ||
                           (scene.by_segment && request.rounded == model::kSmallBuffer));
   request.kind.stream = scene.stream;
+  request.kind.pool = scene.pool;
   return request;
 }
 
@@ -57,6 +58,7 @@ bool fitting_piece_exists(const Scene& scene, const Request& request,
   const bool limited = config.max_split_size != model::kUnlimitedSplit;
   for (const LayoutSegment& segment : scene.layout) {
     if (segment.expandable || is_small_pool(segment) != request.kind.small) continue;
+    if (is_foreign_pool(segment, request.kind)) continue;
     if (request.kind.stream && segment.stream != *request.kind.stream) continue;
     for (const LayoutBlock& block : segment.blocks) {
       if (block.state != BlockState::inactive || block.size < request.rounded) continue;
@@ -144,17 +146,6 @@ Derived derived_of(const MemorySplit& split) {
   return derived;
 }
 
-const char* largest_kind(const MemorySplit& split) {
-  const std::array<std::pair<uint64_t, const char*>, 5> kinds = {{
-      {split.split_rests, "pieces between live blocks that are each too small"},
-      {split.other_stream, "pieces that belong to other streams"},
-      {split.other_pool, "pieces of the other pool (small against large requests)"},
-      {split.expandable, "pieces within mapped pages of expandable segments"},
-      {split.idle, "whole idle segments"},
-  }};
-  return std::max_element(kinds.begin(), kinds.end())->second;
-}
-
 // One finding in the making.
 class Judge {
  public:
@@ -193,6 +184,10 @@ class Judge {
     finding_.explanation.confidence = confidence;
     finding_.cause = cause;
   }
+  void strand(Stranded kind, Confidence confidence) {
+    decide(Verdict::kFragmentation, Cause::stranded, confidence);
+    finding_.stranded_in = kind;
+  }
   void why(std::string sentence) { finding_.explanation.why.push_back(std::move(sentence)); }
   static std::string text(uint64_t bytes) { return format_size(bytes); }
 
@@ -227,7 +222,13 @@ class Judge {
     const uint64_t active = split.live + split.pending;
     why(text(request_.rounded) + " were asked for, which needs a segment of " +
         text(request_.segment) + "; the device had " + text(free_) + " left.");
-    if (active + request_.rounded > obtainable) {
+    if (active + request_.rounded > obtainable && split.pending > 0 &&
+        split.live + request_.rounded <= obtainable) {
+      strand(Stranded::pending, confidence());
+      why(text(split.pending) +
+          " were freed already, but other streams used them and their events were not done (during "
+          "a graph capture they cannot be waited for). With them the request would have fitted.");
+    } else if (active + request_.rounded > obtainable) {
       does_not_fit(active + request_.rounded - obtainable);
     } else if (free_ >= request_.segment) {
       limited();
@@ -243,10 +244,10 @@ class Judge {
       finding_.explanation.alternatives.push_back(Verdict::kFragmentation);
       say_leaked();
     } else {
-      decide(Verdict::kFragmentation, Cause::stranded, confidence());
+      strand(largest_stranded(split), confidence());
       why("Live blocks and the request need " + text(active + request_.rounded) +
           ", the allocator held or could get " + text(obtainable) + ": " + text(split.stranded()) +
-          " of its segments are free but stranded, most of it in " + largest_kind(split) + ".");
+          " of its segments are free but stranded, most of it in " + std::string(stranded_sentence(*finding_.stranded_in)) + ".");
     }
   }
 
@@ -304,11 +305,11 @@ class Judge {
       return;
     }
     if (split.stranded() >= request_.rounded) {
-      decide(Verdict::kFragmentation, Cause::stranded, Confidence::kMedium);
+      strand(largest_stranded(split), Confidence::kMedium);
       finding_.explanation.alternatives.push_back(Verdict::kMemoryFractionCap);
       why("The device had room: a limit on the process refused. Below it " +
-          text(split.stranded()) + " were free in segments, most of it in " + largest_kind(split) +
-          ".");
+          text(split.stranded()) + " were free in segments, most of it in " + 
+          std::string(stranded_sentence(*finding_.stranded_in)) + ".");
       return;
     }
     decide(Verdict::kMemoryFractionCap, Cause::fraction, Confidence::kHigh);

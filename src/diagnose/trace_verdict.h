@@ -9,6 +9,7 @@
 //   F >= a          the device had room: a limit refused (memory fraction)
 //   a free block of the right stream and pool was large enough: missed retry (PyTorch does not look
 //                   again after it has synchronised)
+//   live + s <= R + F < A + s   stranded by pending events: freed blocks that other streams use
 //   otherwise       stranded: enough is free, in pieces; the largest kind of piece is named
 //
 // Units: bytes. Threads: pure functions. What the trace does not tell is absent, and then so is the
@@ -62,6 +63,7 @@ struct TraceFinding {
   MessageScan figures;  // the scene's figures as a message would print them
   Explanation explanation;
   Cause cause = Cause::unknown;
+  std::optional<Stranded> stranded_in;  // cause stranded: in what most of the free bytes were
   MemorySplit split;
   std::vector<metrics::Gap> gaps;  // largest first
   std::vector<PinGain> pins;       // what gives back most, first

@@ -77,6 +77,7 @@ class SceneTaker {
     scene.by_segment = op.by_segment;
     if (op.requested != kUnknown) scene.requested = op.requested;
     if (op.stream != kUnknown) scene.stream = op.stream;
+    if (op.pool_known) scene.pool = op.pool;
     if (op.device_free != kUnknown) scene.device_free = op.device_free;
     add_refusal(std::move(scene));
   }
