@@ -2,13 +2,20 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "diagnose/advice.h"
 #include "diagnose/advice_text.h"
+#include "diagnose/attribution.h"
+#include "diagnose/memory_remedies.h"
+#include "metrics/process_metrics.h"
 #include "replay/event_stream.h"
+#include "simcuda/sim_config.h"
+#include "symbolize/symbolizer.h"
 #include "tools/command.h"
 #include "tools/progress.h"
 #include "tools/run_analysis.h"
@@ -59,7 +66,40 @@ struct Advised {
   std::string undecidable;
   std::vector<std::string> notes;
   std::optional<Advice> advice;
+  std::optional<diagnose::Attribution> attribution;  // absent: no blocks were recorded
 };
+
+// By device.
+std::map<int32_t, diagnose::Attribution> attributions(trace::TraceReader& reader,
+                                                      const replay::ProcessFacts& facts) {
+  reader.load_tables();
+  ProcessEvents events(reader, facts);
+  const metrics::ProcessMetrics measured = metrics::measure_process(events.stream(), facts);
+  symbolize::Symbolizer symbols(reader.tables());
+  diagnose::StackRoles roles(&symbols);
+  std::map<int32_t, diagnose::Attribution> by_device;
+  for (auto& each :
+       diagnose::attribute(events.stream(), measured, roles, reader.tables().texts)) {
+    by_device.emplace(each.device, std::move(each));
+  }
+  return by_device;
+}
+
+// The smallest known cards on which the run fits with the advised settings: what the allocator
+// reserves and the context; what libraries take beside them is not in it.
+std::vector<const simcuda::GpuPreset*> cards_for(const Advice& advice) {
+  constexpr size_t kCards = 3;
+  std::vector<const simcuda::GpuPreset*> cards;
+  for (const simcuda::GpuPreset& gpu : simcuda::gpu_presets()) {
+    const uint64_t context = std::min(gpu.total_bytes, gpu.context_bytes);
+    if (gpu.total_bytes - context >= advice.unlimited_peak) cards.push_back(&gpu);
+  }
+  std::stable_sort(cards.begin(), cards.end(), [](const auto* left, const auto* right) {
+    return left->total_bytes < right->total_bytes;
+  });
+  if (cards.size() > kCards) cards.resize(kCards);
+  return cards;
+}
 
 void advise_process(const OpenRun& run, trace::TraceReader& reader, const AdviceSettings& settings,
                     std::vector<Advised>& all) {
@@ -68,6 +108,7 @@ void advise_process(const OpenRun& run, trace::TraceReader& reader, const Advice
   replay::TraceStream stream(reader);
   replay::ReadSettings reading;
   reading.with_calls = true;
+  reading.with_seqs = true;
   reading.device_memory = settings.device_bytes;
   const replay::RecordedProcess process = read_process(stream, base.facts, reading);
   base.torch_version = process.rules.profile.name;
@@ -75,6 +116,7 @@ void advise_process(const OpenRun& run, trace::TraceReader& reader, const Advice
       process.rules.profile.has_generic_variable ? "PYTORCH_ALLOC_CONF" : "PYTORCH_CUDA_ALLOC_CONF";
   base.notes = process.assumptions;
   if (!process.modelled) base.undecidable = process.undecidable;
+  auto attributed = attributions(reader, base.facts);
   for (size_t i = 0; i < process.devices.size(); ++i) {
     if (process.devices[i].calls.calls.empty()) continue;
     Advised advised = base;
@@ -83,6 +125,10 @@ void advise_process(const OpenRun& run, trace::TraceReader& reader, const Advice
     // What a run had of the device, libraries and context taken off, or what is asked for.
     if (settings.device_bytes) own.device_bytes = process.devices[i].capacity;
     advised.capacity = own.device_bytes ? own.device_bytes : process.devices[i].capacity;
+    if (const auto found = attributed.find(advised.device); found != attributed.end()) {
+      advised.attribution = std::move(found->second);
+      own.step_seqs = advised.attribution->step_seqs;
+    }
     if (advised.undecidable.empty()) {
       Progress progress("settings", diagnose::settings_grid(process.rules.profile).size());
       advised.advice =
@@ -125,7 +171,38 @@ Json advised_json(const Advised& advised) {
   out["searched"] = advice.searched;
   out["exhaustive"] = advice.exhaustive;
   out["tried"] = tried;
+  out["unlimited_peak_bytes"] = advice.unlimited_peak;
+  out["cards"] = Json::array();
+  for (const simcuda::GpuPreset* gpu : cards_for(advice)) {
+    out["cards"].push_back({{"gpu", gpu->id}, {"total_bytes", gpu->total_bytes}});
+  }
+  out["remedies"] = Json::array();
+  if (!advised.attribution) return out;
+  for (const auto& remedy : diagnose::memory_remedies(*advised.attribution)) {
+    out["remedies"].push_back(
+        {{"name", remedy.name}, {"bytes", remedy.bytes}, {"text", remedy.text}});
+  }
   return out;
+}
+
+std::string beyond_settings(const Advised& advised) {
+  std::string text;
+  if (advised.attribution) {
+    const auto remedies = diagnose::memory_remedies(*advised.attribution);
+    if (!remedies.empty()) {
+      text += "\nwhat would lower the peak itself (each alone; they overlap)\n" +
+              diagnose::remedies_text(remedies, advised.attribution->live_bytes);
+    }
+  }
+  const auto cards = cards_for(*advised.advice);
+  if (cards.empty()) return text;
+  text += fmt::format("\ncards that hold {} and the context (fragscope fit tries them): ",
+                      format_size(advised.advice->unlimited_peak));
+  for (size_t i = 0; i < cards.size(); ++i) {
+    text += fmt::format("{}{} ({})", i > 0 ? ", " : "", cards[i]->id,
+                        format_size(cards[i]->total_bytes));
+  }
+  return text + "\n";
 }
 
 std::string text_of(const std::vector<Advised>& all) {
@@ -138,6 +215,7 @@ std::string text_of(const std::vector<Advised>& all) {
         advised.capacity ? ", " + format_size(*advised.capacity) + " to be had" : std::string());
     if (advised.advice) {
       text += diagnose::advice_text(*advised.advice, advised.variable);
+      text += beyond_settings(advised);
     } else {
       text += "undecidable: " + advised.undecidable + "\n";
     }

@@ -135,6 +135,7 @@ class Attributor {
     out.seq = device.peak;
     out.time_ns = metrics.at_peak->time_ns;
     out.steps = device.timeline.step();
+    out.step_seqs = device.timeline.step_seqs();
     out.context_bytes = metrics.facts.context_bytes;
     uint64_t reserved = 0;
     for (const auto& segment : metrics.at_peak->layout) reserved += segment.size;
@@ -178,6 +179,7 @@ class Attributor {
       stack.role = role;
       stack.phase = block.phase;
       stack.add(block.size);
+      add_parts(block, role, device.timeline.census_step(), out);
       add_module(block, modules);
       const auto text = texts_.find(block.range);
       NamedShare& range = ranges[block.range != 0 && text != texts_.end() ? text->second : ""];
@@ -188,6 +190,17 @@ class Attributor {
     out.modules = values_of(modules);
     out.ranges = values_of(ranges);
     out.rounding = values_of(rounding, kMaxRounding);
+  }
+
+  void add_parts(const BlockLife& block, TensorRole role, uint32_t peak_step, Attribution& out) {
+    const bool in_module = !roles_.of(block.stack, block.seq).module.empty();
+    if (role == TensorRole::activations && in_module) out.activations_in_modules += block.size;
+    if (role == TensorRole::temporary && block.act == Act::optimizer) {
+      out.optimizer_temporaries += block.size;
+    }
+    if (role == TensorRole::gradients && block.step < peak_step) {
+      out.gradients_of_earlier_steps += block.size;
+    }
   }
 
   void add_module(const BlockLife& block, std::map<std::string, NamedShare>& modules) {

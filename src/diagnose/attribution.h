@@ -132,7 +132,12 @@ struct Attribution {
   std::vector<NamedShare> modules;  // without a name: no frame of a forward
   std::vector<NamedShare> ranges;   // innermost NVTX range that was open; without a name: none
   std::vector<StackShare> rounding;  // bytes: block size less requested size, by stack
-  uint64_t steps = 0;                // of the whole run
+  // Parts of roles that remedies ask for (memory_remedies.h).
+  uint64_t activations_in_modules = 0;      // made by the forward of some module
+  uint64_t optimizer_temporaries = 0;       // made by the optimizer's step
+  uint64_t gradients_of_earlier_steps = 0;  // made before the step of the peak
+  uint64_t steps = 0;                       // of the whole run
+  std::vector<uint64_t> step_seqs;          // first event of each step but the first
   Growth growth;
   uint64_t allocations = 0;      // of the whole run
   uint64_t allocated_bytes = 0;  // sum of all blocks of the run

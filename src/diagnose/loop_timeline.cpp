@@ -10,12 +10,13 @@ constexpr uint32_t kStepsOfAStep = 1;
 
 }  // namespace
 
-void LoopTimeline::enter(LoopPhase phase) {
+void LoopTimeline::enter(LoopPhase phase, uint64_t seq) {
   if (phase == phase_) return;
   const bool step_ended = phase_ == LoopPhase::backward || phase_ == LoopPhase::optimizer ||
                           phase_ == LoopPhase::between;
   if (phase == LoopPhase::forward && step_ended) {
     step_ends_.push_back(live_bytes_);
+    step_seqs_.push_back(seq);
     ++step_;
   }
   phase_ = phase;
@@ -23,16 +24,16 @@ void LoopTimeline::enter(LoopPhase phase) {
 }
 
 // The phase that an allocation belongs to; moves the loop on.
-LoopPhase LoopTimeline::phase_of(const StackRole& role) {
+LoopPhase LoopTimeline::phase_of(const StackRole& role, uint64_t seq) {
   if (role.act == Act::optimizer) {
-    enter(LoopPhase::optimizer);
+    enter(LoopPhase::optimizer, seq);
   } else if (role.in_backward) {
-    enter(LoopPhase::backward);
+    enter(LoopPhase::backward, seq);
   } else if (role.act == Act::forward) {
-    enter(LoopPhase::forward);
+    enter(LoopPhase::forward, seq);
     saw_forward_ = true;
   } else if (role.act == Act::plain && phase_ == LoopPhase::optimizer) {
-    enter(LoopPhase::between);
+    enter(LoopPhase::between, seq);
   } else if (role.act == Act::plain && phase_ == LoopPhase::backward) {
     return LoopPhase::between;  // an optimizer's step may follow: the stretch goes on
   }
@@ -49,7 +50,7 @@ void LoopTimeline::allocate(const replay::BlockOp& op, const StackRole& role, ui
   life.tid = op.tid;
   life.range = range;
   life.act = role.act;
-  life.phase = phase_of(role);
+  life.phase = phase_of(role, op.seq);
   life.recomputed = role.in_backward && !role.module.empty();
   life.step = step_;
   life.stretch = stretch_;
@@ -85,6 +86,7 @@ void LoopTimeline::free(const replay::BlockOp& op) {
 }
 
 void LoopTimeline::take_census() {
+  census_step_ = step_;
   census_.clear();
   census_index_.clear();
   for (const auto& [address, life] : live_) {

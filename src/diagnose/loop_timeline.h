@@ -53,13 +53,16 @@ class LoopTimeline {
   const std::vector<BlockLife>& survivors() const { return survivors_; }  // at take_end()
   // Live bytes at the end of each step but the last, which nothing ended.
   const std::vector<uint64_t>& step_ends() const { return step_ends_; }
+  // First allocation of each step but the first, by seq.
+  const std::vector<uint64_t>& step_seqs() const { return step_seqs_; }
+  uint32_t census_step() const { return census_step_; }
   uint32_t step() const { return step_; }  // of now; after all: the last one
   bool is_engine(uint32_t tid) const { return engine_tids_.count(tid) != 0; }
   bool saw_forward() const { return saw_forward_; }
 
  private:
-  LoopPhase phase_of(const StackRole& role);
-  void enter(LoopPhase phase);
+  LoopPhase phase_of(const StackRole& role, uint64_t seq);
+  void enter(LoopPhase phase, uint64_t seq);
 
   uint32_t main_tid_;
   std::unordered_map<uint64_t, BlockLife> live_;       // by address
@@ -67,6 +70,8 @@ class LoopTimeline {
   std::vector<BlockLife> census_;
   std::vector<BlockLife> survivors_;
   std::vector<uint64_t> step_ends_;
+  std::vector<uint64_t> step_seqs_;
+  uint32_t census_step_ = 0;
   std::set<uint32_t> engine_tids_;
   uint64_t live_bytes_ = 0;
   LoopPhase phase_ = LoopPhase::setup;

@@ -297,7 +297,8 @@ class Judge {
 
   void limited() {
     const MemorySplit& split = finding_.split;
-    if (!free_known_) {
+    const bool by_allocator = finding_.scene.refused_by_cuda == false;
+    if (!free_known_ && !by_allocator) {
       decide(Verdict::kOtherProcess, Cause::other_process, Confidence::kLow);
       why("The recording does not tell what the device had left. By its size and this process's "
           "own "
@@ -314,6 +315,7 @@ class Judge {
     }
     decide(Verdict::kMemoryFractionCap, Cause::fraction, Confidence::kHigh);
     why("The device had room for the segment: a limit on the process (memory fraction) refused.");
+    if (by_allocator) why("CUDA was not asked, or did not refuse: the allocator refused by itself.");
   }
 
   void add_alternatives() {
@@ -325,7 +327,7 @@ class Judge {
     };
     if (finding_.cause == Cause::unknown || finding_.cause == Cause::pinned) return;
     if (!finding_.leaks.empty()) add(Verdict::kLeakSuspected);
-    if (!free_known_) add(Verdict::kOtherProcess);
+    if (!free_known_ && finding_.cause != Cause::fraction) add(Verdict::kOtherProcess);
   }
 
   Confidence confidence() const {
