@@ -23,7 +23,7 @@ bool wait_a_little(const sigset_t& signals) {
   return ::sigtimedwait(&signals, nullptr, &time) > 0;
 }
 
-int collect(uint32_t pid) {
+int collect(uint32_t pid, uint64_t sample_ms) {
   const auto log = find_log_of(pid);
   if (!log) return fail(log.error());
   {
@@ -35,8 +35,10 @@ int collect(uint32_t pid) {
   }
   const std::string directory = std::filesystem::path(*log).parent_path().string();
   trace::RunInfo info;
+  constexpr uint64_t kMillisecond = 1'000'000;
   info.fragscope_version = kVersion;
-  auto collector = capture::Collector::open({directory, directory, info});
+  auto collector =
+      capture::Collector::open({directory, directory, info, sample_ms * kMillisecond, pid});
   if (!collector) return fail(collector.error(), kExitOutput);
   say(fmt::format("collecting process {} in {} until it ends (Ctrl-C: stop collecting)", pid,
                   directory));
@@ -64,7 +66,14 @@ void add_collect_command(CLI::App& app, CommandContext& context) {
       "collect", "Write the trace of a process that was started with LD_PRELOAD, while it runs");
   const auto pid = std::make_shared<uint32_t>(0);
   command->add_option("PID", *pid, "The process")->required();
-  command->callback([pid, &context] { context.exit_code = collect(*pid); });
+  const auto sample_ms = std::make_shared<uint64_t>(500);
+  command
+      ->add_option(
+          "--sample-ms", *sample_ms,
+          "Look at RSS, PSS and /dev/shm of the process and its children this often (500); "
+          "0: never")
+      ->check(CLI::Range(0u, 3'600'000u));
+  command->callback([pid, sample_ms, &context] { context.exit_code = collect(*pid, *sample_ms); });
 }
 
 }  // namespace fragscope::tools

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "report/host_memory.h"
 #include "report/text_report.h"
 #include "tools/command.h"
 #include "tools/run_facts.h"
@@ -110,6 +111,14 @@ void print_text(const RunFacts& facts) {
     line("recorded by", "fragscope " + info.fragscope_version);
     for (const auto& [key, value] : info.notes) line("note", key + ": " + value);
   }
+  if (facts.host_memory) {
+    constexpr size_t kMostProcesses = 10;
+    const char* key = "host memory";
+    for (const std::string& text : report::host_memory_lines(*facts.host_memory, kMostProcesses)) {
+      line(key, text);
+      key = "";
+    }
+  }
   line("processes", std::to_string(facts.processes.size()));
   for (const ProcessFacts& process : facts.processes) print_process(facts, process);
 }
@@ -181,8 +190,12 @@ void print_json(const RunFacts& facts) {
   }
   Json processes = Json::array();
   for (const ProcessFacts& process : facts.processes) processes.push_back(process_json(process));
-  const Json all = {
-      {"schema", 1}, {"run", run}, {"processes", processes}, {"warnings", facts.warnings}};
+  const Json all = {{"schema", 1},
+                    {"run", run},
+                    {"processes", processes},
+                    {"host_memory", facts.host_memory ? report::host_memory_json(*facts.host_memory)
+                                                      : Json(nullptr)},
+                    {"warnings", facts.warnings}};
   fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 

@@ -124,8 +124,10 @@ int Run::open_output() {
   name_places(plan_.environment, options_, plan_, absolute, place_);
   if (plan_.gpu) open_ledger();
   if (options_.no_record) return kExitOk;
-  auto collector =
-      capture::Collector::open({absolute, place_.directory, describe(options_, plan_)});
+  constexpr uint64_t kMillisecond = 1'000'000;
+  auto collector = capture::Collector::open({absolute, place_.directory, describe(options_, plan_),
+                                             options_.sample_ms * kMillisecond,
+                                             static_cast<uint32_t>(::getpid())});
   if (!collector.ok()) {
     fs::remove_all(directory_, failed);  // ours: it was just created
     return fail(collector.error(), kExitOutput);
@@ -295,6 +297,11 @@ void add_options(CLI::App& command, RunOptions& options) {
       ->check(CLI::Range(1u, 1024u));
   command.add_option("--log-bytes", options.log_bytes,
                      "Size of each process's log in memory, e.g. 64MiB");
+  command
+      .add_option("--sample-ms", options.sample_ms,
+                  "Look at RSS, PSS and /dev/shm of all processes of the command this often (500); "
+                  "0: never")
+      ->check(CLI::Range(0u, 3'600'000u));
   command.add_flag("--durable", options.durable, "Keep logs on disk, not in memory");
 }
 

@@ -116,6 +116,16 @@ void open_files(const fs::path& directory, Opened& opened) {
   }
 }
 
+void read_host(Opened& opened) {
+  auto host = trace::read_host_memory(opened.run.path);
+  if (!host.ok()) {
+    opened.run.warnings.push_back(line_of(host.error()));
+    return;
+  }
+  if (!host->problem.empty()) opened.run.warnings.push_back(host->problem);
+  if (!host->samples.empty()) opened.run.host = std::move(host).value();
+}
+
 Result<OpenRun> open_directory(const std::string& path) {
   Opened opened;
   opened.run.path = path;
@@ -126,6 +136,7 @@ Result<OpenRun> open_directory(const std::string& path) {
     opened.run.warnings.push_back(line_of(info.error()));
   }
   open_files(path, opened);
+  read_host(opened);
   if (opened.files == 0 && !opened.run.info) {
     if (info.error().code != ErrorCode::kNotFound) return info.error();
     return Error{ErrorCode::kForeign, fmt::format("{}: not a run directory (no run.json, no "

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "trace/host_memory.h"
 #include "trace/run_directory.h"
 #include "trace/trace_reader.h"
 
@@ -18,6 +19,7 @@ struct OpenRun {
   std::string path;
   std::optional<trace::RunInfo> info;  // absent: not a run directory, or its run.json is unusable
   std::vector<trace::TraceReader> processes;  // in the order of their start
+  std::optional<trace::HostMemory> host;      // absent: nobody looked at it
   // What is wrong and did not prevent reading; each is one line and names the file. Damage that
   // only shows while events are read is in each reader's damage().
   std::vector<std::string> warnings;

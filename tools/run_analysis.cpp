@@ -10,6 +10,7 @@
 #include "capture/process_state.h"
 #include "replay/release_search.h"
 #include "tools/command.h"
+#include "tools/host_memory_data.h"
 #include "tools/nothing_recorded.h"
 
 namespace fragscope::tools {
@@ -58,6 +59,7 @@ void take_context_bytes(const trace::RunInfo& info, replay::ProcessFacts& facts)
 report::RunData run_data(const OpenRun& run) {
   report::RunData data;
   data.path = run.path;
+  data.host_memory = host_memory_data(run);
   if (!run.info) return data;
   const trace::RunInfo& info = *run.info;
   data.fragscope_version = info.fragscope_version;

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "event/event_names.h"
+#include "tools/host_memory_data.h"
 #include "tools/progress.h"
 #include "tools/run_analysis.h"
 
@@ -95,6 +96,7 @@ RunFacts gather_facts(OpenRun& run) {
     }
     facts.processes.push_back(std::move(process));
   }
+  facts.host_memory = host_memory_data(run);
   facts.warnings = all_warnings(run);
   const bool told = !facts.info || facts.info->sealed || facts.live;
   // The recorder was killed before it saw the command's end.

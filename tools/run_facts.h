@@ -35,6 +35,7 @@ struct RunFacts {
   std::optional<trace::RunInfo> info;
   bool live = false;  // unsealed, and one of its processes is alive
   std::vector<ProcessFacts> processes;
+  std::optional<report::HostMemoryData> host_memory;  // absent: nobody looked at it
   std::vector<std::string> warnings;
 };
 

@@ -24,6 +24,7 @@ struct RunOptions {
   std::optional<uint32_t> depth;
   std::string log_bytes;  // a size; empty: chosen by what the memory file system has
   bool durable = false;
+  uint64_t sample_ms = 500;  // between looks at memory of the host; 0: none
   std::vector<std::string> command;
 };
 

@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <map>
+#include <optional>
 
+#include "capture/host_sampler.h"
 #include "capture/process_log.h"
 #include "capture/process_state.h"
 
@@ -26,6 +29,7 @@ struct Collector::State {
   CollectorOptions options;
   std::map<std::string, std::unique_ptr<ProcessLog>> logs;  // by path of the log
   std::vector<std::string> warnings;
+  std::optional<HostSampler> host;
   bool run_info_refused = false;
   bool finished = false;
 
@@ -35,6 +39,8 @@ struct Collector::State {
   Status write_run_info();
   void collect_run_info();
   void remove_log_directory();
+  void look_at_host();
+  void keep(const Status& host_status);
   Summary summary() const;
 };
 
@@ -94,6 +100,21 @@ void Collector::State::collect_run_info() {
   }
 }
 
+// What is known of the host is an extra: without it the run is recorded all the same.
+void Collector::State::look_at_host() {
+  if (!host) return;
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  constexpr uint64_t kSecond = 1'000'000'000;
+  keep(
+      host->poll(static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec)));
+}
+
+void Collector::State::keep(const Status& host_status) {
+  if (host_status) return;
+  warnings.push_back(host_status.error().text + "; memory of the host is not written any more");
+}
+
 // The shim makes a log as *.fslog.new and renames it when its header is complete; one whose process
 // was killed in between is empty. Whatever else is there is not ours, and keeps the directory.
 void Collector::State::remove_log_directory() {
@@ -136,12 +157,19 @@ Result<Collector> Collector::open(CollectorOptions options) {
   state->options.info.sealed = false;
   state->options.info.log_directory = state->options.log_directory;
   if (Status status = state->write_run_info(); !status) return status.error();
+  const CollectorOptions& given = state->options;
+  if (given.host_interval_ns != 0) {
+    state->host.emplace(HostSamplerOptions{given.run_directory, given.log_directory, "/dev/shm",
+                                           given.host_interval_ns, given.host_root});
+  }
   return Collector(std::move(state));
 }
 
 Status Collector::poll() {
   state_->scan_all();
-  return state_->drain_all();
+  Status drained = state_->drain_all();
+  state_->look_at_host();
+  return drained;
 }
 
 void Collector::note_exit(uint32_t pid, trace::ProcessExit exit) {
@@ -166,6 +194,7 @@ uint64_t Collector::live_processes() const {
 Result<Summary> Collector::finish(trace::ProcessExit exit) {
   State& s = *state_;
   static_cast<void>(poll());  // what it reports is in the warnings
+  if (s.host) s.keep(s.host->finish());
   bool complete = true;
   for (auto& entry : s.logs) {
     ProcessLog& process = *entry.second;

@@ -24,6 +24,10 @@ struct CollectorOptions {
   std::string log_directory;  // FRAGSCOPE_LOG_DIR; logs are looked for here and in run_directory
   // command, start_time, host, gpu, fragscope_version; the rest is the collector's.
   trace::RunInfo info;
+  // How often memory of the host is looked at (host_sampler.h); 0: never.
+  uint64_t host_interval_ns = 0;
+  // Its descendants, and itself unless it is this process, are the command's processes.
+  uint32_t host_root = 0;
 };
 
 struct Summary {

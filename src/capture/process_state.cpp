@@ -32,6 +32,8 @@ std::optional<ProcStat> parse_proc_stat(std::string_view text) {
   if (name_end == std::string_view::npos) return std::nullopt;
   const std::string_view rest = text.substr(name_end + 2);  // from field 3 on
   ProcStat stat;
+  const size_t name_start = text.find('(');
+  if (name_start < name_end) stat.name = text.substr(name_start + 1, name_end - name_start - 1);
   const std::string_view state = word(rest, 0);
   if (state.size() != 1 || !number(word(rest, 4 - 3), stat.parent) ||
       !number(word(rest, 20 - 3), stat.threads) || !number(word(rest, 22 - 3), stat.start_ticks)) {
@@ -40,8 +42,6 @@ std::optional<ProcStat> parse_proc_stat(std::string_view text) {
   stat.state = state[0];
   return stat;
 }
-
-namespace {
 
 std::optional<ProcStat> read_proc_stat(uint32_t pid) {
   const std::string path = "/proc/" + std::to_string(pid) + "/stat";
@@ -53,6 +53,8 @@ std::optional<ProcStat> read_proc_stat(uint32_t pid) {
   if (count <= 0) return std::nullopt;
   return parse_proc_stat({text, static_cast<size_t>(count)});
 }
+
+namespace {
 
 bool is_gone(const ProcStat& stat) {
   const bool dead = stat.state == 'Z' || stat.state == 'X' || stat.state == 'x';

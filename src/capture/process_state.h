@@ -3,18 +3,22 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace fragscope::capture {
 
 // The fields of /proc/PID/stat that matter here. `state` is a letter as in proc(5).
 struct ProcStat {
+  std::string name;  // field 2, without the parentheses
   char state = '?';
   uint64_t parent = 0;       // field 4
   uint64_t threads = 0;      // field 20
   uint64_t start_ticks = 0;  // field 22
 };
 std::optional<ProcStat> parse_proc_stat(std::string_view text);
+// Nothing when there is no such process.
+std::optional<ProcStat> read_proc_stat(uint32_t pid);
 
 // False for zombies (but not for a process whose main thread alone has ended) and for another
 // process that got the same pid. `start_ticks` 0: unknown, the pid decides.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "event/event_names.h"
-#include "metrics/pinned_bytes.h"
 #include "replay/block_ops.h"
 #include "replay/snapshot_notes.h"
 
@@ -32,7 +31,8 @@ struct FirstPass {
   SharedMemory shared;
   MemoryInfos memory_infos;
 
-  explicit FirstPass(const replay::ProcessFacts& facts) : plane(facts.block_source) {}
+  explicit FirstPass(const replay::ProcessFacts& facts)
+      : plane(facts.block_source), pinned(facts) {}
 
   void run(replay::EventStream& events, ProcessMetrics& metrics) {
     std::vector<BlockOp> ops;
@@ -143,7 +143,11 @@ ProcessMetrics measure_process(replay::EventStream& events, const replay::Proces
     if (metrics.driver_events > 0 && !device.driver.peak) device.driver = {0, 0};
     if (metrics.driver_events > 0 && !device.accounts) device.accounts.emplace();
   }
-  if (metrics.driver_events > 0) metrics.pinned_driver = KnownLevel::of(pass.pinned.gauge());
+  if (metrics.driver_events > 0) {
+    metrics.pinned_driver = KnownLevel::of(pass.pinned.gauge());
+    metrics.torch_host = pass.pinned.torch_host();
+    metrics.pinned_holders = pass.pinned.holders();
+  }
   take_moments(events, facts, metrics);
   return metrics;
 }

@@ -19,6 +19,7 @@
 #include "metrics/layout.h"
 #include "metrics/memory_info.h"
 #include "metrics/phases.h"
+#include "metrics/pinned_bytes.h"
 #include "metrics/shared_memory.h"
 #include "replay/event_stream.h"
 #include "replay/figures.h"
@@ -51,6 +52,8 @@ struct ProcessMetrics {
   replay::BlockSource source = replay::BlockSource::none;
   std::map<int32_t, DeviceMetrics> devices;
   KnownLevel pinned_driver;
+  std::optional<TorchHostBytes> torch_host;  // absent: cannot be told from the rest
+  std::vector<PinnedHolder> pinned_holders;
   std::vector<Phase> phases;
   Coverage coverage;
   uint64_t events = 0;  // of all planes

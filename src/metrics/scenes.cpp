@@ -45,7 +45,8 @@ class SceneTaker {
   SceneTaker(const ProcessMetrics& measured, size_t max_refusals)
       : measured_(measured),
         max_refusals_(std::max<size_t>(max_refusals, 1)),
-        plane_(measured.facts.block_source) {}
+        plane_(measured.facts.block_source),
+        pinned_(measured.facts) {}
 
   std::vector<Scene> run(replay::EventStream& events) {
     Event event;

@@ -1,6 +1,9 @@
 #include "replay/process_facts.h"
 
+#include <algorithm>
 #include <charconv>
+
+#include "event/frame.h"
 
 namespace fragscope::replay {
 namespace {
@@ -21,6 +24,33 @@ std::optional<BlockSource> to_source(const std::optional<std::string>& text) {
     if (*text == block_source_name(source)) return source;
   }
   return std::nullopt;
+}
+
+bool is_torch_cuda(const std::string& path) {
+  const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);
+  return name == "libtorch_cuda.so" || name == "libc10_cuda.so" || name == "libtorch_cuda_cu.so" ||
+         name == "libtorch_cuda_cpp.so";
+}
+
+// These libraries are never unloaded, so where they were mapped once they stay.
+std::unordered_set<uint32_t> torch_cuda_stacks(const trace::TraceTables& tables) {
+  std::vector<const trace::Module*> modules;
+  for (const trace::Module& module : tables.modules) {
+    if (is_torch_cuda(module.path)) modules.push_back(&module);
+  }
+  std::unordered_set<uint32_t> stacks;
+  if (modules.empty()) return stacks;
+  for (const auto& [id, frames] : tables.stacks) {
+    const auto innermost = std::find_if_not(frames.begin(), frames.end(), is_python_frame);
+    if (innermost == frames.end() || *innermost == 0) continue;
+    const uint64_t call = *innermost - 1;  // a return address may be the first byte behind
+    if (std::any_of(modules.begin(), modules.end(), [&](const trace::Module* module) {
+          return call >= module->start && call < module->end;
+        })) {
+      stacks.insert(id);
+    }
+  }
+  return stacks;
 }
 
 }  // namespace
@@ -87,6 +117,10 @@ ProcessFacts facts_of(const trace::ProcessInfo& process, const trace::TraceTable
   if (tables != nullptr) {
     facts.api_names.insert(tables->api_names.begin(), tables->api_names.end());
     facts.api_calls = tables->api_calls;
+    const auto recorded = facts.property("stacks");
+    if (recorded == "both" || recorded == "native") {
+      facts.torch_cuda_stacks = torch_cuda_stacks(*tables);
+    }
   }
   facts.block_source = to_source(facts.property("block_source"));
   return facts;

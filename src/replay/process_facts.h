@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "replay/start_order.h"
@@ -47,6 +48,9 @@ struct ProcessFacts {
   // From the tables; empty when those were not read.
   std::map<uint16_t, std::string> api_names;
   std::map<std::string, uint64_t> api_calls;  // calls per entry point, reported as events or not
+  // Stacks whose innermost native frame lies in PyTorch's CUDA library: who calls CUDA from there
+  // for pinned memory is its host allocator. Absent: no native stacks were recorded.
+  std::optional<std::unordered_set<uint32_t>> torch_cuda_stacks;
   // By device: what is known of the age of segments that were there when recording began.
   std::map<int32_t, std::vector<SegmentChoice>> start_choices;
 
@@ -54,7 +58,7 @@ struct ProcessFacts {
   DeviceFacts device(int32_t index) const;
 };
 
-// `tables`: nullptr leaves the two tables above empty.
+// `tables`: nullptr leaves what comes from them empty or absent.
 ProcessFacts facts_of(const trace::ProcessInfo& process,
                       const trace::TraceTables* tables = nullptr);
 std::string_view exit_kind_name(trace::ExitKind kind);

@@ -114,6 +114,17 @@ std::vector<FailureData> failure_data(const ProcessMetrics& measured, const Stac
   return data;
 }
 
+std::vector<PinnedHolderData> pinned_holders(const ProcessMetrics& measured,
+                                             const StackLines& stacks, size_t rows) {
+  std::vector<PinnedHolderData> data;
+  for (const metrics::PinnedHolder& holder : measured.pinned_holders) {
+    if (data.size() == rows) break;
+    data.push_back({holder.peak_bytes, holder.peak_count, holder.final_bytes, holder.torch_host,
+                    stacks.lines(holder.stack, holder.last_seq)});
+  }
+  return data;
+}
+
 SharedMemoryData shared_data(const metrics::SharedMemory& shared) {
   SharedMemoryData data;
   data.exports = shared.exports();
@@ -210,6 +221,10 @@ ProcessData process_frame(const ProcessMetrics& measured) {
   data.block_source = replay::block_source_name(measured.source);
   data.coverage = measured.coverage;
   data.pinned_driver = measured.pinned_driver;
+  if (measured.torch_host) {
+    data.pinned_torch_host = metrics::KnownLevel::of(measured.torch_host->held);
+    data.pinned_most_padding = metrics::KnownLevel::of(measured.torch_host->most_padding);
+  }
   note_source(measured, data.notes);
   return data;
 }
@@ -274,6 +289,7 @@ ProcessData build_process(const ProcessMetrics& measured, symbolize::Symbolizer*
   ProcessData data = process_frame(measured);
   const StackLines stacks(symbols, {options.frames, options.fold});
   data.failures = failure_data(measured, stacks);
+  data.pinned_holders = pinned_holders(measured, stacks, options.rows);
   for (const auto& [index, device] : measured.devices) {
     data.devices.push_back(device_data(device, stacks, options));
   }
@@ -330,6 +346,7 @@ void mark_damaged(const DamageData& damage, ProcessData& process) {
   process.damage = damage;
   process.pinned_driver.final.reset();
   process.pinned_torch_host.final.reset();
+  process.pinned_most_padding.final.reset();
   if (process.shared) process.shared->external_bytes.final.reset();
   for (DeviceData& device : process.devices) {
     for (metrics::KnownLevel* level :

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "report/host_memory.h"
+
 namespace fragscope::report {
 namespace {
 
@@ -28,7 +30,8 @@ Json run_json(const RunData& run) {
           {"simulation", run.gpu ? Json(run.simulation) : Json(nullptr)},
           {"sealed", known(run.sealed)},
           {"exit", run.exit ? exit_json(*run.exit) : Json(nullptr)},
-          {"nothing_recorded", known(run.nothing_recorded)}};
+          {"nothing_recorded", known(run.nothing_recorded)},
+          {"host_memory", run.host_memory ? host_memory_json(*run.host_memory) : Json(nullptr)}};
 }
 
 Json coverage_json(const ProcessData& process) {
@@ -221,6 +224,14 @@ Json phase_json(const PhaseData& phase) {
           {"allocated_growth_bytes", known(phase.allocated_growth_bytes)}};
 }
 
+Json pinned_holder_json(const PinnedHolderData& holder) {
+  return {{"peak_bytes", holder.peak_bytes},
+          {"peak_count", holder.peak_count},
+          {"final_bytes", holder.final_bytes},
+          {"torch_host", holder.torch_host},
+          {"stack", holder.stack}};
+}
+
 Json process_json(const ProcessData& process) {
   Json out = {{"pid", process.pid == 0 ? Json(nullptr) : Json(process.pid)},
               {"program", process.program},
@@ -244,7 +255,11 @@ Json process_json(const ProcessData& process) {
   if (!process.replay) out["failures"] = list(process.failures, failure_json);
   out["shared_memory"] = process.shared ? shared_json(*process.shared) : Json(nullptr);
   out["pinned_bytes"] = {{"driver", level(process.pinned_driver)},
-                         {"torch_host", level(process.pinned_torch_host)}};
+                         {"torch_host", level(process.pinned_torch_host)},
+                         {"torch_host_most_padding", level(process.pinned_most_padding)}};
+  if (!process.replay) {
+    out["pinned_bytes"]["holders"] = list(process.pinned_holders, pinned_holder_json);
+  }
   out["notes"] = process.notes;
   return out;
 }

@@ -22,6 +22,45 @@ struct ExitData {
   std::optional<int> code;  // exit status or signal number
 };
 
+// Memory of the host as the collector saw it from outside: the most of each figure.
+struct HostUseData {
+  uint64_t rss = 0;
+  std::optional<uint64_t> pss;  // absent: another user's process
+  std::optional<uint64_t> shm;
+};
+
+struct HostProcessData {
+  uint32_t pid = 0;
+  uint64_t start_ticks = 0;
+  uint32_t parent_pid = 0;
+  std::string name;
+  bool recorded = false;  // it has a trace: it made CUDA memory calls
+  uint64_t first_ns = 0;  // CLOCK_MONOTONIC: seen from … to
+  uint64_t last_ns = 0;
+  HostUseData peak;
+};
+
+// The most (available: the least) that was seen since the moment before.
+struct HostMomentData {
+  uint64_t time_ns = 0;
+  uint64_t looks = 0;
+  uint64_t processes = 0;
+  HostUseData tree;  // of all processes of the command; files of /dev/shm once
+  uint64_t shm_unlinked = 0;
+  std::optional<uint64_t> shm_used;  // by everybody
+  std::optional<uint64_t> shm_total;
+  uint64_t recorder_shm = 0;
+  std::optional<uint64_t> available;
+  std::map<uint32_t, HostUseData> by_process;  // key: index into HostMemoryData::processes
+};
+
+struct HostMemoryData {
+  uint64_t interval_ns = 0;
+  std::vector<HostProcessData> processes;  // in the order in which they were seen first
+  HostMomentData peak;
+  std::vector<HostMomentData> series;
+};
+
 // What is known of the whole run.
 struct RunData {
   std::string path;
@@ -36,6 +75,7 @@ struct RunData {
   std::optional<bool> sealed;
   std::optional<ExitData> exit;
   std::optional<std::string> nothing_recorded;  // why there is no process; absent: there are some
+  std::optional<HostMemoryData> host_memory;    // absent: nobody looked at it
 };
 
 struct OomData {
@@ -195,6 +235,15 @@ struct DamageData {
   std::optional<uint64_t> events_recorded;  // absent: the trace has no trailer that says so
 };
 
+// What one call stack holds page-locked.
+struct PinnedHolderData {
+  uint64_t peak_bytes = 0;  // when the process held most
+  uint64_t peak_count = 0;
+  uint64_t final_bytes = 0;
+  bool torch_host = false;
+  std::vector<std::string> stack;
+};
+
 struct ProcessData {
   uint32_t pid = 0;
   std::string program;
@@ -213,6 +262,8 @@ struct ProcessData {
   std::vector<PhaseData> phases;
   metrics::KnownLevel pinned_driver;
   metrics::KnownLevel pinned_torch_host;
+  metrics::KnownLevel pinned_most_padding;  // of it
+  std::vector<PinnedHolderData> pinned_holders;
   std::optional<ReplayData> replay;
   std::optional<DamageData> damage;
   std::vector<std::string> notes;  // limits and assumptions, in sentences

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/text.h"
+#include "report/host_memory.h"
 #include "report/segment_map.h"
 
 namespace fragscope::report {
@@ -80,6 +81,16 @@ class TextWriter {
     if (run.start_time) line("  started  {}", clean(*run.start_time));
     if (run.exit) line("  ended    {}", exit_text(*run.exit));
     if (run.gpu) simulation(run);
+    if (run.host_memory) host_memory(*run.host_memory);
+  }
+
+  void host_memory(const HostMemoryData& host) {
+    constexpr size_t kMostProcesses = 10;
+    std::string_view key = "host";
+    for (const std::string& text : host_memory_lines(host, kMostProcesses)) {
+      line("  {:<8} {}", key, text);
+      key = "";
+    }
   }
 
   void simulation(const RunData& run) {
@@ -118,8 +129,7 @@ class TextWriter {
     if (data.shared) shared(*data.shared);
     for (const std::string& note : data.notes) line("  note: {}", clean(note));
     if (!data.replay) {
-      line("  pinned host memory  peak {}, at the end {}", bytes_text(data.pinned_driver.peak),
-           bytes_text(data.pinned_driver.final));
+      pinned(data);
     }
     phases(data);
     for (const DeviceData& entry : data.devices) device(entry);
@@ -142,6 +152,24 @@ class TextWriter {
     for (const std::string& path : seen.cudart) line("           runtime {}", clean(path));
     for (const std::string& path : seen.static_cudart) {
       line("           runtime inside {}", clean(path));
+    }
+  }
+
+  void pinned(const ProcessData& data) {
+    line("  pinned host memory  peak {}, at the end {}", bytes_text(data.pinned_driver.peak),
+         bytes_text(data.pinned_driver.final));
+    if (data.pinned_torch_host.peak.value_or(0) > 0) {
+      line(
+          "    of PyTorch's host allocator: peak {}, at the end {}, in blocks of powers of two: at "
+          "most {} of the peak is rounding",
+          bytes_text(data.pinned_torch_host.peak), bytes_text(data.pinned_torch_host.final),
+          bytes_text(data.pinned_most_padding.peak));
+    }
+    for (const PinnedHolderData& holder : data.pinned_holders) {
+      line("    {:>12} at the peak in {}, {} at the end{}", format_size(holder.peak_bytes),
+           holder.peak_count, format_size(holder.final_bytes),
+           holder.torch_host ? ", PyTorch's host allocator" : "");
+      stack(holder.stack, 17);
     }
   }
 

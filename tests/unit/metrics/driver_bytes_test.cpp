@@ -10,7 +10,8 @@ namespace {
 
 struct Feeder {
   DriverBytes driver;
-  PinnedBytes pinned;
+  replay::ProcessFacts facts;
+  PinnedBytes pinned{facts};
   uint64_t seq = 0;
 
   Event event(EventKind kind, uint64_t address, uint64_t size = kUnknown, int32_t device = 0) {

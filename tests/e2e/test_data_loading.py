@@ -1,0 +1,100 @@
+"""Memory of the host during a run: workers that load data and never touch CUDA, /dev/shm, pinned blocks."""
+
+import json
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+# Goes on with epochs until the collector has seen both workers with a batch in /dev/shm.
+LOADER = """
+import glob, json, os, sys
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Images(Dataset):
+    def __len__(self):
+        return 32
+    def __getitem__(self, index):
+        return torch.full((3, 128, 128), float(index))
+
+def was_seen(path):
+    processes, seen = {}, set()
+    for line in open(path).read().splitlines(keepends=True):
+        if not line.endswith("\\n"):
+            break
+        entry = json.loads(line)
+        if "pid" in entry:
+            processes[entry["process"]] = entry["parent"]
+        for process, rss, pss, shm in entry.get("by_process", ()):
+            if processes[process] == os.getpid() and shm:
+                seen.add(process)
+    return len(seen) >= 2
+
+def main(run):
+    device = torch.device("cuda")
+    model = torch.nn.Conv2d(3, 8, 3).to(device)
+    loader = DataLoader(Images(), batch_size=8, num_workers=2, pin_memory=True, persistent_workers=True)
+    for epoch in range(10000):
+        for batch in loader:
+            model(batch.to(device, non_blocking=True)).sum().backward()
+        if was_seen(run + "/host.jsonl"):
+            break
+    stats = torch.cuda.host_memory_stats()
+    print(json.dumps({"held": stats["allocated_bytes.current"], "epochs": epoch + 1}))
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+"""
+
+
+def test_workers_shared_memory_and_pinned_blocks(fragscope, tmp_path):
+    script = tmp_path / "loader.py"
+    script.write_text(LOADER)
+    directory = fragscope.new_directory()
+    done = fragscope("run", "--gpu", "4GiB", "--sample-ms", "50", "-o", directory, "--", sys.executable, script,
+                     directory, check=True)
+    said = json.loads(done.stdout)
+    report = json.loads(fragscope("report", "--json", directory, check=True).stdout)
+
+    host = report["run"]["host_memory"]
+    [trainer] = [p for p in host["processes"] if p["recorded"]]
+    workers = [p for p in host["processes"] if p["parent_pid"] == trainer["pid"]]
+    assert len([w for w in workers if w["peak_shm_bytes"]]) >= 2
+    assert not any(w["recorded"] for w in workers)
+    batch = 8 * 3 * 128 * 128 * 4
+    assert host["peak"]["shm_bytes"] >= batch
+    assert host["peak"]["shm_used_bytes"] >= batch
+    assert host["peak"]["processes"] >= 3
+    assert host["peak"]["rss_bytes"] >= max(p["peak_rss_bytes"] for p in host["processes"])
+    assert host["peak"]["pss_bytes"] <= host["peak"]["rss_bytes"]
+    times = [moment["t_ns"] for moment in host["series"]]
+    assert times == sorted(times) and len(times) >= 2
+
+    [process] = report["processes"]
+    pinned = process["pinned_bytes"]
+    assert pinned["torch_host"] == pinned["driver"]
+    assert pinned["torch_host"]["final"] == said["held"]
+    # Batches of 1.5 MiB in blocks of 2 MiB: PyTorch rounds up to a power of two.
+    assert pinned["torch_host"]["final"] % (2 << 20) == 0
+    assert pinned["torch_host_most_padding"]["final"] == pinned["torch_host"]["final"] // 2 - \
+        pinned["torch_host"]["final"] // (2 << 20)
+    [holder] = [h for h in pinned["holders"] if h["peak_bytes"] == pinned["driver"]["peak"]]
+    assert holder["torch_host"]
+    assert any("pin_memory" in line for line in holder["stack"])
+
+    text = fragscope("report", directory, check=True).stdout.decode()
+    assert "PyTorch's host allocator: peak" in text
+    assert "no CUDA memory calls" in text
+    info = fragscope("info", directory, check=True).stdout.decode()
+    assert "/dev/shm: at most" in info
+
+
+def test_without_native_stacks_pinned_memory_is_nobodys(fragscope):
+    run = fragscope.record(sys.executable, "-c", "import torch; x = torch.empty(5000).pin_memory()", gpu="1GiB",
+                           options=["--stacks", "python"])
+    assert run.finished.returncode == 0, run.finished.stderr.decode()
+    [process] = json.loads(fragscope("report", "--json", run.directory, check=True).stdout)["processes"]
+    assert process["pinned_bytes"]["torch_host"] == {"peak": None, "final": None}
+    assert process["pinned_bytes"]["driver"]["peak"] > 0
