@@ -11,12 +11,14 @@
 #include "diagnose/advice.h"
 #include "diagnose/advice_text.h"
 #include "diagnose/attribution.h"
+#include "diagnose/data_loading.h"
 #include "diagnose/memory_remedies.h"
 #include "metrics/process_metrics.h"
 #include "replay/event_stream.h"
 #include "simcuda/sim_config.h"
 #include "symbolize/symbolizer.h"
 #include "tools/command.h"
+#include "tools/data_loading_facts.h"
 #include "tools/progress.h"
 #include "tools/run_analysis.h"
 
@@ -34,6 +36,8 @@ struct AdviseOptions {
   std::string objective = "peak";
   uint32_t pid = 0;  // 0: all
   bool json = false;
+  bool data_loading = false;
+  uint64_t cores = 0;  // 0: this machine's
 };
 
 Result<AdviceSettings> parse_objective(const std::string& text) {
@@ -224,7 +228,67 @@ std::string text_of(const std::vector<Advised>& all) {
   return text;
 }
 
+Json loading_json(const diagnose::LoadingFacts& facts, const diagnose::LoadingAdvice& advice) {
+  const auto known = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
+  Json rules = Json::array();
+  for (const diagnose::LoadingRule& rule : advice.rules) {
+    rules.push_back({{"name", rule.name},
+                     {"says", rule.says},
+                     {"verdict", diagnose::rule_verdict_name(rule.verdict)},
+                     {"bytes", known(rule.bytes)},
+                     {"why", rule.why}});
+  }
+  Json counts = Json::array();
+  for (const diagnose::WorkerCount& count : advice.counts) {
+    counts.push_back({{"name", count.name},
+                      {"least", known(count.least)},
+                      {"most", known(count.most)},
+                      {"pinning", known(count.pinning)}});
+  }
+  return {{"measured",
+           {{"card_bytes", known(facts.card_bytes)},
+            {"pinned_peak_bytes", known(facts.pinned_peak)},
+            {"pinned_torch_bytes", known(facts.pinned_torch)},
+            {"pinned_padding_bytes", known(facts.pinned_padding)},
+            {"batch_bytes", known(facts.batch_bytes)},
+            {"step_seconds", known(facts.step_seconds)},
+            {"wait_seconds", known(facts.wait_seconds)},
+            {"workers", known(facts.workers)},
+            {"workers_with_device", known(facts.workers_with_device)},
+            {"worker_bytes", known(facts.worker_bytes)},
+            {"shm_peak_bytes", known(facts.shm_peak)},
+            {"shm_total_bytes", known(facts.shm_total)},
+            {"available_least_bytes", known(facts.available_least)},
+            {"cores", facts.cores},
+            {"simulated", facts.simulated}}},
+          {"rules", rules},
+          {"counts", counts},
+          {"recommended", known(advice.recommended)},
+          {"reasons", advice.reasons}};
+}
+
+// The section about data loading, alone: no setting of the allocator depends on it.
+int run_data_loading(const AdviseOptions& options) {
+  auto run = open_run(options.path);
+  if (!run.ok()) return fail(run.error());
+  uint64_t events = 0;
+  for (const trace::TraceReader& reader : run->processes) events += reader.process().event_count;
+  const diagnose::LoadingFacts facts = data_loading_facts(*run, options.cores);
+  const diagnose::LoadingAdvice advice = diagnose::advise_loading(facts);
+  std::string text = diagnose::loading_text(facts, advice);
+  if (options.json) {
+    const Json document = {{"schema", 1},
+                           {"data_loading", loading_json(facts, advice)},
+                           {"warnings", all_warnings(*run)}};
+    text = document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+  const int code = reading_exit_code(*run, events);
+  const int written = print_output(text);
+  return written != kExitOk ? written : code;
+}
+
 int run_advise(const AdviseOptions& options) {
+  if (options.data_loading) return run_data_loading(options);
   const auto settings = parse_objective(options.objective);
   if (!settings.ok()) return fail(settings.error());
   auto run = open_run(options.path);
@@ -278,6 +342,12 @@ void add_advise_command(CLI::App& app, CommandContext& context) {
                    "reserved on a device of that size)")
       ->capture_default_str();
   command->add_option("--pid", options->pid, "only this process");
+  command->add_flag("--data-loading", options->data_loading,
+                    "instead: what pinning and workers cost, and how many workers to use");
+  command
+      ->add_option("--cores", options->cores,
+                   "with --data-loading: cores of the machine that is asked about (this one's)")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{4096}));
   command->add_flag("--json", options->json, "as JSON");
   command->callback([options, &context] { context.exit_code = run_advise(*options); });
 }

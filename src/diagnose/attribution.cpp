@@ -136,6 +136,7 @@ class Attributor {
     out.time_ns = metrics.at_peak->time_ns;
     out.steps = device.timeline.step();
     out.step_seqs = device.timeline.step_seqs();
+    out.step_times_ns = device.timeline.step_times_ns();
     out.context_bytes = metrics.facts.context_bytes;
     uint64_t reserved = 0;
     for (const auto& segment : metrics.at_peak->layout) reserved += segment.size;

@@ -19,7 +19,7 @@
 //                    gone by the end of the next step
 //   workspace        act workspace
 //   temporary        gone within the stretch of one phase that made it
-//   unknown          the rest, such as what a forward pass made and nobody freed
+//   unknown          the rest: what a forward pass made and nobody freed, blocks without a stack
 //
 // Frees after the last allocation belong to the end of the process: they count as none, but for
 // those of the autograd engine's threads.
@@ -138,6 +138,7 @@ struct Attribution {
   uint64_t gradients_of_earlier_steps = 0;  // made before the step of the peak
   uint64_t steps = 0;                       // of the whole run
   std::vector<uint64_t> step_seqs;          // first event of each step but the first
+  std::vector<uint64_t> step_times_ns;      // … and its CLOCK_MONOTONIC
   Growth growth;
   uint64_t allocations = 0;      // of the whole run
   uint64_t allocated_bytes = 0;  // sum of all blocks of the run

@@ -10,13 +10,14 @@ constexpr uint32_t kStepsOfAStep = 1;
 
 }  // namespace
 
-void LoopTimeline::enter(LoopPhase phase, uint64_t seq) {
+void LoopTimeline::enter(LoopPhase phase, const replay::BlockOp& op) {
   if (phase == phase_) return;
   const bool step_ended = phase_ == LoopPhase::backward || phase_ == LoopPhase::optimizer ||
                           phase_ == LoopPhase::between;
   if (phase == LoopPhase::forward && step_ended) {
     step_ends_.push_back(live_bytes_);
-    step_seqs_.push_back(seq);
+    step_seqs_.push_back(op.seq);
+    step_times_ns_.push_back(op.time_ns);
     ++step_;
   }
   phase_ = phase;
@@ -24,16 +25,16 @@ void LoopTimeline::enter(LoopPhase phase, uint64_t seq) {
 }
 
 // The phase that an allocation belongs to; moves the loop on.
-LoopPhase LoopTimeline::phase_of(const StackRole& role, uint64_t seq) {
+LoopPhase LoopTimeline::phase_of(const StackRole& role, const replay::BlockOp& op) {
   if (role.act == Act::optimizer) {
-    enter(LoopPhase::optimizer, seq);
+    enter(LoopPhase::optimizer, op);
   } else if (role.in_backward) {
-    enter(LoopPhase::backward, seq);
+    enter(LoopPhase::backward, op);
   } else if (role.act == Act::forward) {
-    enter(LoopPhase::forward, seq);
+    enter(LoopPhase::forward, op);
     saw_forward_ = true;
   } else if (role.act == Act::plain && phase_ == LoopPhase::optimizer) {
-    enter(LoopPhase::between, seq);
+    enter(LoopPhase::between, op);
   } else if (role.act == Act::plain && phase_ == LoopPhase::backward) {
     return LoopPhase::between;  // an optimizer's step may follow: the stretch goes on
   }
@@ -50,7 +51,8 @@ void LoopTimeline::allocate(const replay::BlockOp& op, const StackRole& role, ui
   life.tid = op.tid;
   life.range = range;
   life.act = role.act;
-  life.phase = phase_of(role, op.seq);
+  life.told = role.told;
+  life.phase = phase_of(role, op);
   life.recomputed = role.in_backward && !role.module.empty();
   life.step = step_;
   life.stretch = stretch_;
@@ -107,6 +109,7 @@ Lifetime lifetime_of_block(const BlockLife& block) {
 }
 
 TensorRole role_of_block(const BlockLife& block, const LoopTimeline& timeline) {
+  if (!block.told) return TensorRole::unknown;
   const bool freed = block.died_seq != 0;
   const bool same_stretch = freed && block.died_stretch == block.stretch;
   const bool short_lived =

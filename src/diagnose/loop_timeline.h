@@ -24,6 +24,7 @@ struct BlockLife {
   uint32_t tid = 0;
   uint32_t range = 0;  // text of the innermost open range; 0: none
   Act act = Act::plain;
+  bool told = false;  // its stack has frames
   LoopPhase phase = LoopPhase::setup;
   bool recomputed = false;  // a forward within a backward pass
   uint32_t step = 0;
@@ -55,14 +56,15 @@ class LoopTimeline {
   const std::vector<uint64_t>& step_ends() const { return step_ends_; }
   // First allocation of each step but the first, by seq.
   const std::vector<uint64_t>& step_seqs() const { return step_seqs_; }
+  const std::vector<uint64_t>& step_times_ns() const { return step_times_ns_; }
   uint32_t census_step() const { return census_step_; }
   uint32_t step() const { return step_; }  // of now; after all: the last one
   bool is_engine(uint32_t tid) const { return engine_tids_.count(tid) != 0; }
   bool saw_forward() const { return saw_forward_; }
 
  private:
-  LoopPhase phase_of(const StackRole& role, uint64_t seq);
-  void enter(LoopPhase phase, uint64_t seq);
+  LoopPhase phase_of(const StackRole& role, const replay::BlockOp& op);
+  void enter(LoopPhase phase, const replay::BlockOp& op);
 
   uint32_t main_tid_;
   std::unordered_map<uint64_t, BlockLife> live_;       // by address
@@ -71,6 +73,7 @@ class LoopTimeline {
   std::vector<BlockLife> survivors_;
   std::vector<uint64_t> step_ends_;
   std::vector<uint64_t> step_seqs_;
+  std::vector<uint64_t> step_times_ns_;
   uint32_t census_step_ = 0;
   std::set<uint32_t> engine_tids_;
   uint64_t live_bytes_ = 0;

@@ -127,6 +127,7 @@ StackRole role_of(const std::vector<Frame>& frames) {
     role.copies |= copies(frame);
     seen_own |= !symbolize::is_framework(frame);
   }
+  role.told = !frames.empty();
   role.in_backward = found.backward;
   if (found.workspace) {
     role.act = Act::workspace;

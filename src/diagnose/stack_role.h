@@ -33,6 +33,7 @@ enum class Act : uint8_t { plain, forward, backward, optimizer, apply, init, wor
 
 struct StackRole {
   Act act = Act::plain;
+  bool told = false;         // there are frames
   bool in_backward = false;  // … whatever the act: a workspace of the backward pass is one
   bool copies = false;       // Tensor.to and its kin: native _to_copy, copy_
   std::string module;        // "GPT/Block/Linear"; empty: none

@@ -88,6 +88,7 @@ class Scenario final : private model::TraceObserver {
     if (verb == "comb") return comb(std::stoul(words[1]), mebibytes(words[2]));
     if (verb == "free") return release(words[1]);
     if (verb == "record") return record(words[1], stream_of(words[2]));
+    if (verb == "mark") return fragscope_mark(words[1].c_str());
     if (verb == "work") return allocator_.work(stream_of(words[1]));
     if (verb == "capture") return capture(words[1]);
     if (verb == "fraction") return fraction(std::stod(words[1]));

@@ -23,11 +23,11 @@ class Loop {
  public:
   Loop() {
     tables_.python_frames[1] = {"Module._apply", "/s/site-packages/torch/nn/modules/module.py", 9, 1};
-    tables_.python_frames[2] = {"Net.forward", "/home/me/net.py", 12, 1};
+    tables_.python_frames[2] = {"Net.forward", "/src/app/net.py", 12, 1};
     tables_.python_frames[3] = {"backward", "/s/site-packages/torch/autograd/__init__.py", 3, 1};
     tables_.python_frames[4] = {"Adam.step", "/s/site-packages/torch/optim/adam.py", 4, 1};
-    tables_.python_frames[5] = {"<module>", "/home/me/net.py", 40, 1};
-    tables_.python_frames[6] = {"log", "/home/me/net.py", 50, 1};
+    tables_.python_frames[5] = {"<module>", "/src/app/net.py", 40, 1};
+    tables_.python_frames[6] = {"log", "/src/app/net.py", 50, 1};
     for (uint32_t id = 1; id <= 6; ++id) tables_.stacks[id] = {kPythonFrame | id};
     Event& segment = add(EventKind::segment_alloc);
     segment.address = 1 << 20;

@@ -38,8 +38,8 @@ const Frame kEngine = native("torch::autograd::Engine::thread_main(x)", "/x/libt
 
 TEST_CASE("stack role: forward frames name the chain of classes and the innermost line") {
   const StackRole role = role_of({python("Linear.forward", torch_file("nn/modules/linear.py"), 125),
-                                  kCall, python("main.<locals>.Net.forward", "/home/me/net.py", 7),
-                                  kCall, python("<module>", "/home/me/net.py", 30), kEmpty});
+                                  kCall, python("main.<locals>.Net.forward", "/src/app/net.py", 7),
+                                  kCall, python("<module>", "/src/app/net.py", 30), kEmpty});
   CHECK(role.act == Act::forward);
   CHECK(role.module == "Net/Linear");
   CHECK(role.line == 125);
@@ -49,26 +49,26 @@ TEST_CASE("stack role: forward frames name the chain of classes and the innermos
 TEST_CASE("stack role: the autograd engine is backward, also with a recomputed forward in it") {
   CHECK(role_of({kEmpty, kEngine}).act == Act::backward);
   const StackRole again =
-      role_of({python("Block.forward", "/home/me/net.py", 9), kCall, kEmpty, kEngine});
+      role_of({python("Block.forward", "/src/app/net.py", 9), kCall, kEmpty, kEngine});
   CHECK(again.act == Act::backward);
   CHECK(again.module == "Block");
 }
 
 TEST_CASE("stack role: optimizers are known by their files, others by their names") {
   CHECK(role_of({python("_init_group", torch_file("optim/adam.py"))}).act == Act::optimizer);
-  CHECK(role_of({python("MyLion.step", "/home/me/lion.py")}).act == Act::optimizer);
-  CHECK(role_of({python("Trainer.step", "/home/me/train.py")}).act == Act::plain);
+  CHECK(role_of({python("MyLion.step", "/src/app/lion.py")}).act == Act::optimizer);
+  CHECK(role_of({python("Trainer.step", "/src/app/train.py")}).act == Act::plain);
 }
 
 TEST_CASE("stack role: building and moving modules") {
   CHECK(role_of({python("Module._apply", torch_file("nn/modules/module.py")),
-                 python("<module>", "/home/me/net.py")})
+                 python("<module>", "/src/app/net.py")})
             .act == Act::apply);
   CHECK(role_of({python("Linear.__init__", torch_file("nn/modules/linear.py")),
-                 python("Net.__init__", "/home/me/net.py")})
+                 python("Net.__init__", "/src/app/net.py")})
             .act == Act::init);
   // A helper object that a forward builds is no parameter.
-  CHECK(role_of({python("Cache.__init__", "/home/me/net.py"), python("Net.forward", "/home/me/n.py"),
+  CHECK(role_of({python("Cache.__init__", "/src/app/net.py"), python("Net.forward", "/src/app/n.py"),
                  kCall})
             .act == Act::forward);
 }
@@ -91,6 +91,6 @@ TEST_CASE("stack role: a stack without frames says nothing") {
 TEST_CASE("stack role: the library that asked CUDA") {
   const Frame shim = native("cudaMalloc", "/x/libfragscope.so");
   CHECK(library_of({shim, native("", "/x/libcublas.so.12")}) == "libcublas");
-  CHECK(library_of({shim, native("f", "/home/me/app")}) == "the program");
+  CHECK(library_of({shim, native("f", "/src/app/app")}) == "the program");
   CHECK(library_of({shim}) == "CUDA");
 }
