@@ -82,8 +82,7 @@ std::map<int32_t, diagnose::Attribution> attributions(trace::TraceReader& reader
   symbolize::Symbolizer symbols(reader.tables());
   diagnose::StackRoles roles(&symbols);
   std::map<int32_t, diagnose::Attribution> by_device;
-  for (auto& each :
-       diagnose::attribute(events.stream(), measured, roles, reader.tables().texts)) {
+  for (auto& each : diagnose::attribute(events.stream(), measured, roles, reader.tables().texts)) {
     by_device.emplace(each.device, std::move(each));
   }
   return by_device;
@@ -261,6 +260,7 @@ Json loading_json(const diagnose::LoadingFacts& facts, const diagnose::LoadingAd
             {"available_least_bytes", known(facts.available_least)},
             {"cores", facts.cores},
             {"simulated", facts.simulated}}},
+          {"in_flight_bytes", known(advice.in_flight_bytes)},
           {"rules", rules},
           {"counts", counts},
           {"recommended", known(advice.recommended)},
@@ -283,6 +283,9 @@ int run_data_loading(const AdviseOptions& options) {
     text = document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   }
   const int code = reading_exit_code(*run, events);
+  if (code == kExitNothingRecorded) {
+    return fail(fmt::format("{}: no events were recorded", options.path), code);
+  }
   const int written = print_output(text);
   return written != kExitOk ? written : code;
 }
@@ -342,12 +345,14 @@ void add_advise_command(CLI::App& app, CommandContext& context) {
                    "reserved on a device of that size)")
       ->capture_default_str();
   command->add_option("--pid", options->pid, "only this process");
-  command->add_flag("--data-loading", options->data_loading,
-                    "instead: what pinning and workers cost, and how many workers to use");
+  CLI::Option* loading =
+      command->add_flag("--data-loading", options->data_loading,
+                        "instead: what pinning and workers cost, and how many workers to use");
   command
       ->add_option("--cores", options->cores,
                    "with --data-loading: cores of the machine that is asked about (this one's)")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{4096}));
+      ->check(CLI::Range(uint64_t{1}, uint64_t{4096}))
+      ->needs(loading);
   command->add_flag("--json", options->json, "as JSON");
   command->callback([options, &context] { context.exit_code = run_advise(*options); });
 }

@@ -98,8 +98,8 @@ Json device_json(const Attribution& data, const diagnose::StackLines& lines) {
        shares_json(data.roles, [](size_t i) { return role_name(static_cast<TensorRole>(i)); })},
       {"phases",
        shares_json(data.phases, [](size_t i) { return phase_name(static_cast<LoopPhase>(i)); })},
-      {"lifetimes",
-       shares_json(data.lifetimes, [](size_t i) { return lifetime_name(static_cast<Lifetime>(i)); })},
+      {"lifetimes", shares_json(data.lifetimes,
+                                [](size_t i) { return lifetime_name(static_cast<Lifetime>(i)); })},
       {"modules", named_json(data.modules, true)},
       {"ranges", named_json(data.ranges, false)},
       {"stacks", stacks_json(data.stacks, lines)},
@@ -129,13 +129,12 @@ void attribute_process(const OpenRun& run, trace::TraceReader& reader,
   const metrics::ProcessMetrics measured = metrics::measure_process(events.stream(), facts);
   symbolize::Symbolizer symbols(reader.tables(), options.places);
   diagnose::StackRoles roles(&symbols);
-  const auto devices =
-      diagnose::attribute(events.stream(), measured, roles, reader.tables().texts);
+  const auto devices = diagnose::attribute(events.stream(), measured, roles, reader.tables().texts);
   constexpr size_t kAll = 1000;
   report::StackStyle style;
   if (options.json) style = {kAll, false};
-  const diagnose::StackLines lines = [made = report::StackLines(&symbols, style)](
-                                         uint32_t stack, uint64_t seq) {
+  const diagnose::StackLines lines = [made = report::StackLines(&symbols, style)](uint32_t stack,
+                                                                                  uint64_t seq) {
     return made.lines(stack, seq);
   };
   answer.events += reader.process().event_count;

@@ -96,14 +96,12 @@ std::string table(const SweepPlan& plan, const std::vector<SweepCombination>& al
       if (run.exit_code != 0) code = run.exit_code;
     }
     for (const std::string& value : each.values) text += fmt::format("{:>10} ", one_line(value));
-    text += fmt::format("{:>24} {:>22} {:>12} {:>12} {:>12} {:>12} {:>12} {:>5}  {}{}\n", spread(metrics),
-                        spread(seconds), peak_text(each, &SweepFigures::reserved_peak),
-                        peak_text(each, &SweepFigures::allocated_peak),
-                        peak_text(each, &SweepFigures::pinned_peak),
-                        peak_text(each, &SweepFigures::rss_peak),
-                        peak_text(each, &SweepFigures::shm_peak), ooms,
-                        code == 0 ? "well" : fmt::format("exit code {}", code),
-                        winner == i ? "   <- best" : "");
+    text += fmt::format(
+        "{:>24} {:>22} {:>12} {:>12} {:>12} {:>12} {:>12} {:>5}  {}{}\n", spread(metrics),
+        spread(seconds), peak_text(each, &SweepFigures::reserved_peak),
+        peak_text(each, &SweepFigures::allocated_peak), peak_text(each, &SweepFigures::pinned_peak),
+        peak_text(each, &SweepFigures::rss_peak), peak_text(each, &SweepFigures::shm_peak), ooms,
+        code == 0 ? "well" : fmt::format("exit code {}", code), winner == i ? "   <- best" : "");
   }
   return text;
 }
@@ -178,9 +176,10 @@ void add_sweep_command(CLI::App& app, CommandContext& context) {
       ->required();
   command->add_option("--gpu", options->gpu, "Simulate this GPU (times are then not those of one)");
   command->add_option("--alloc-conf", options->alloc_conf, "PyTorch's settings for every run");
-  CLI::Option* metric = command->add_option("--metric", options->metric,
-                      "What counts: a regular expression with one group, the last match in the "
-                      "output; more is better. Without: the shortest run");
+  CLI::Option* metric =
+      command->add_option("--metric", options->metric,
+                          "What counts: a regular expression with one group, the last match in the "
+                          "output; more is better. Without: the shortest run");
   command
       ->add_option("--step-mark", options->step_mark,
                    "What counts: steps a second, where each step begins with a mark or an NVTX "

@@ -35,8 +35,7 @@ double median(std::vector<double> values) {
 }
 
 void take_steps(const diagnose::Attribution& data, LoadingFacts& facts) {
-  const uint64_t inputs =
-      data.roles[static_cast<size_t>(diagnose::TensorRole::inputs)].bytes;
+  const uint64_t inputs = data.roles[static_cast<size_t>(diagnose::TensorRole::inputs)].bytes;
   if (inputs > 0) facts.batch_bytes = inputs;
   std::vector<double> steps;
   for (size_t i = 1; i < data.step_times_ns.size(); ++i) {

@@ -53,7 +53,8 @@ std::optional<uint64_t> figure(const diagnose::RunFigures& figures, diagnose::Bu
   return static_cast<uint64_t>(value->value);
 }
 
-// Steps a second, by when the marks or ranges of that text came; the process with most of them counts.
+// Steps a second, by when the marks or ranges of that text came; the process with most of them
+// counts.
 class StepRate {
  public:
   explicit StepRate(const std::string& text) : text_(text) {}

@@ -19,8 +19,8 @@ using replay::CallList;
 using replay::RecordedDevice;
 
 constexpr double kNoticeable = 0.005;  // of the smaller figure
-constexpr size_t kKeptAtLeast = 8;  // settings that reach the whole list
-constexpr size_t kClimbFrom = 4;    // best settings whose neighbours are tried
+constexpr size_t kKeptAtLeast = 8;     // settings that reach the whole list
+constexpr size_t kClimbFrom = 4;       // best settings whose neighbours are tried
 
 bool noticeably_less(uint64_t left, uint64_t right) {
   return static_cast<double>(left) * (1.0 + kNoticeable) < static_cast<double>(right);
@@ -241,8 +241,7 @@ class Search {
   }
 
   void bounds(Advice& advice) {
-    const uint64_t capacity =
-        std::exchange(target_.capacity, model::LocalCapacity::kUnlimited);
+    const uint64_t capacity = std::exchange(target_.capacity, model::LocalCapacity::kUnlimited);
     const std::string settings = advice.best ? advice.best->settings : std::string();
     advice.unlimited_peak = try_one(settings, device_.calls).reserved_peak;
     target_.capacity = capacity;

@@ -24,9 +24,8 @@ constexpr size_t kMaxRounding = 10;
 
 template <typename Entry>
 void most_first(std::vector<Entry>& entries) {
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& left, const Entry& right) {
-    return left.bytes > right.bytes;
-  });
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const Entry& left, const Entry& right) { return left.bytes > right.bytes; });
 }
 
 template <typename Key, typename Entry>
@@ -249,8 +248,8 @@ class Attributor {
     const uint64_t looked_at = last > kWarmUpSteps + 1 ? last - kWarmUpSteps - 1 : 0;
     for (auto& [stack, suspect] : by_stack) {
       suspect.steps = steps[stack].size();
-      const bool often = static_cast<double>(suspect.steps) >=
-                         kSuspectShare * static_cast<double>(looked_at);
+      const bool often =
+          static_cast<double>(suspect.steps) >= kSuspectShare * static_cast<double>(looked_at);
       if (suspect.steps >= kSuspectSteps && often) growth.suspects.push_back(suspect);
     }
     most_first(growth.suspects);

@@ -119,18 +119,18 @@ struct Attribution {
   uint64_t seq = 0;      // the peak: after this event
   uint64_t time_ns = 0;  // CLOCK_MONOTONIC
   uint64_t live_bytes = 0;
-  uint64_t requested_bytes = 0;                 // of it; the rest is rounding
-  bool requests_known = true;                   // false: the source tells no requested sizes
-  std::optional<uint64_t> reserved_bytes;       // segments then
-  std::optional<uint64_t> driver_bytes;         // of this process, by CUDA's calls
+  uint64_t requested_bytes = 0;            // of it; the rest is rounding
+  bool requests_known = true;              // false: the source tells no requested sizes
+  std::optional<uint64_t> reserved_bytes;  // segments then
+  std::optional<uint64_t> driver_bytes;    // of this process, by CUDA's calls
   std::optional<uint64_t> context_bytes;
-  std::vector<OutsideShare> outside;            // adds up to driver_bytes - reserved_bytes
+  std::vector<OutsideShare> outside;  // adds up to driver_bytes - reserved_bytes
   std::array<Share, kTensorRoles> roles;
   std::array<Share, kLoopPhases> phases;
   std::array<Share, kLifetimes> lifetimes;
   std::vector<StackShare> stacks;
-  std::vector<NamedShare> modules;  // without a name: no frame of a forward
-  std::vector<NamedShare> ranges;   // innermost NVTX range that was open; without a name: none
+  std::vector<NamedShare> modules;   // without a name: no frame of a forward
+  std::vector<NamedShare> ranges;    // innermost NVTX range that was open; without a name: none
   std::vector<StackShare> rounding;  // bytes: block size less requested size, by stack
   // Parts of roles that remedies ask for (memory_remedies.h).
   uint64_t activations_in_modules = 0;      // made by the forward of some module

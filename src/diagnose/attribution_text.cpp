@@ -13,10 +13,8 @@ constexpr size_t kFrames = 4;
 
 // What each name stands for, in a few words.
 constexpr std::array<const char*, kTensorRoles> kRoleWords = {
-    "parameters and buffers", "gradients",
-    "optimizer state",        "activations",
-    "inputs",                 "library workspaces",
-    "temporary",              "unknown"};
+    "parameters and buffers", "gradients", "optimizer state", "activations", "inputs",
+    "library workspaces",     "temporary", "unknown"};
 constexpr std::array<const char*, kLoopPhases> kPhaseWords = {
     "setup, before the first forward", "between steps", "forward", "backward", "optimizer"};
 constexpr std::array<const char*, kLifetimes> kLifetimeWords = {
@@ -35,8 +33,8 @@ class Writer {
     fixed("by lifetime", data_.lifetimes, kLifetimeWords);
     named("by module (frames of forward, instances of a class together)", data_.modules,
           "no module: weights, gradients, optimizer");
-    const bool ranges = data_.ranges.size() > 1 ||
-                        (!data_.ranges.empty() && !data_.ranges.front().name.empty());
+    const bool ranges =
+        data_.ranges.size() > 1 || (!data_.ranges.empty() && !data_.ranges.front().name.empty());
     if (ranges) named("by NVTX range that was open", data_.ranges, "none");
     stacks();
     around();
@@ -98,8 +96,7 @@ class Writer {
         continue;
       }
       row(share.bytes, data_.live_bytes,
-          std::to_string(share.blocks) + " blocks, " +
-              kRoleWords[static_cast<size_t>(share.role)]);
+          std::to_string(share.blocks) + " blocks, " + kRoleWords[static_cast<size_t>(share.role)]);
       frames(share.stack, share.seq);
     }
     if (rest > 0) {
@@ -108,8 +105,9 @@ class Writer {
   }
 
   void around() {
-    out_ += "\naround them\n";
-    const uint64_t whole = data_.driver_bytes.value_or(data_.reserved_bytes.value_or(0));
+    out_ += "\naround them, of all that this process has of the device\n";
+    const uint64_t whole = data_.driver_bytes.value_or(data_.reserved_bytes.value_or(0)) +
+                           data_.context_bytes.value_or(0);
     if (data_.reserved_bytes) {
       row(*data_.reserved_bytes - std::min(*data_.reserved_bytes, data_.live_bytes), whole,
           "free or pending in the allocator's segments");
@@ -133,8 +131,8 @@ class Writer {
             (growth.median_change < 0 ? "-" : "+") + format_size(change) + " a step\n";
     for (const GrowthSuspect& suspect : growth.suspects) {
       out_ += "  left behind: " + format_size(suspect.bytes) + " in " +
-              std::to_string(suspect.blocks) + " blocks, made in " +
-              std::to_string(suspect.steps) + " steps\n";
+              std::to_string(suspect.blocks) + " blocks, made in " + std::to_string(suspect.steps) +
+              " steps\n";
       frames(suspect.stack, suspect.seq);
     }
   }

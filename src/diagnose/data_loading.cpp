@@ -45,7 +45,8 @@ LoadingRule pinned_per_worker(const LoadingFacts& facts) {
              size(kRulePinned * *facts.workers) +
              ". The process that trains pins, not its workers: what counts are bytes of a batch, "
              "rounded up to powers of two, times batches in flight";
-  if (facts.pinned_padding) rule.why += " (of it rounding at most " + size(*facts.pinned_padding) + ")";
+  if (facts.pinned_padding)
+    rule.why += " (of it rounding at most " + size(*facts.pinned_padding) + ")";
   return rule;
 }
 
@@ -75,10 +76,12 @@ LoadingRule halve_workers(const LoadingFacts& facts) {
     rule.verdict = facts.device_refused ? RuleVerdict::holds : RuleVerdict::undecidable;
     rule.why = std::to_string(on_device) +
                " workers made CUDA calls of their own: each has a context and an allocator on the "
-               "device, which it should not; " + frees;
+               "device, which it should not; " +
+               frees;
   } else if (facts.device_refused) {
     rule.verdict = RuleVerdict::fails;
-    rule.why = frees + " and nothing of the device's: no worker made a CUDA call, and what was "
+    rule.why = frees +
+               " and nothing of the device's: no worker made a CUDA call, and what was "
                "refused here was device memory";
   } else if (facts.host_refused) {
     rule.verdict = RuleVerdict::holds;
@@ -109,9 +112,9 @@ LoadingRule no_pinning(const LoadingFacts& facts) {
   const std::string cost = size(*facts.pinned_peak) +
                            " were pinned: memory of the host. On the device it takes nothing, "
                            "whatever the size of the card";
-  const bool dear = facts.available_least &&
-                    static_cast<double>(*facts.pinned_peak) >
-                        kPinningShare * static_cast<double>(*facts.available_least);
+  const bool dear =
+      facts.available_least && static_cast<double>(*facts.pinned_peak) >
+                                   kPinningShare * static_cast<double>(*facts.available_least);
   rule.verdict = facts.host_refused || dear ? RuleVerdict::holds : RuleVerdict::fails;
   rule.why = cost;
   if (facts.host_refused) {
@@ -194,11 +197,12 @@ std::optional<uint64_t> by_waiting(const LoadingFacts& facts, LoadingAdvice& adv
     return now;
   }
   const double busy = std::max(step - wait, 0.01 * step);
-  const auto needed =
-      static_cast<uint64_t>(std::ceil(static_cast<double>(std::max<uint64_t>(now, 1)) * step / busy));
+  const auto needed = static_cast<uint64_t>(
+      std::ceil(static_cast<double>(std::max<uint64_t>(now, 1)) * step / busy));
   advice.reasons.push_back("a step takes " + seconds(step) + ", of it " + seconds(wait) +
-                           " waiting for data: " + std::to_string(now) + " workers deliver a batch in " +
-                           seconds(step) + ", " + std::to_string(needed) + " would in " + seconds(busy));
+                           " waiting for data: " + std::to_string(now) +
+                           " workers deliver a batch in " + seconds(step) + ", " +
+                           std::to_string(needed) + " would in " + seconds(busy));
   return needed;
 }
 
@@ -206,7 +210,7 @@ void recommend(const LoadingFacts& facts, LoadingAdvice& advice) {
   std::optional<uint64_t> wanted = by_waiting(facts, advice);
   if (!wanted && facts.cores > 0) {
     wanted = tutorial_workers(facts.cores);
-    advice.reasons.push_back("without that, half of the cores (at most 8) is where to start: " +
+    advice.reasons.push_back("without that, get_optimal_workers is where to start: " +
                              std::to_string(*wanted));
   }
   if (!wanted) return;
@@ -226,9 +230,9 @@ void recommend(const LoadingFacts& facts, LoadingAdvice& advice) {
 
 void row(std::string& out, const char* what, const std::optional<uint64_t>& bytes) {
   if (!bytes) return;
-  char line[96];
-  std::snprintf(line, sizeof line, "  %14s  %s\n", size(*bytes).c_str(), what);
-  out += line;
+  char figure[24];
+  std::snprintf(figure, sizeof figure, "  %14s  ", size(*bytes).c_str());
+  out += figure + std::string(what) + "\n";
 }
 
 }  // namespace
@@ -245,15 +249,18 @@ uint64_t tutorial_workers(uint64_t cores) {
 
 LoadingAdvice advise_loading(const LoadingFacts& facts) {
   LoadingAdvice advice;
+  if (facts.workers && facts.batch_bytes) {
+    advice.in_flight_bytes = *facts.workers * kPrefetch * *facts.batch_bytes;
+  }
   advice.rules = {pinned_per_worker(facts), halve_workers(facts), no_pinning(facts)};
   WorkerCount tutorial{"get_optimal_workers", std::nullopt, std::nullopt, std::nullopt};
   if (facts.cores > 0) tutorial.least = tutorial.most = tutorial_workers(facts.cores);
   advice.counts = {tutorial, by_cores(facts.cores), by_card(facts.card_bytes)};
   advice.counts.push_back({"host memory", std::nullopt, by_memory(facts), std::nullopt});
   advice.counts.push_back({"/dev/shm", std::nullopt, by_shm(facts), std::nullopt});
-  advice.counts.push_back({"this run", facts.workers, facts.workers,
-                           facts.pinned_peak ? std::optional<bool>(*facts.pinned_peak > 0)
-                                             : std::nullopt});
+  advice.counts.push_back(
+      {"this run", facts.workers, facts.workers,
+       facts.pinned_peak ? std::optional<bool>(*facts.pinned_peak > 0) : std::nullopt});
   recommend(facts, advice);
   return advice;
 }
@@ -267,6 +274,8 @@ std::string loading_text(const LoadingFacts& facts, const LoadingAdvice& advice)
   if (facts.workers) out += "  " + std::to_string(*facts.workers) + " workers at one time\n";
   row(out, "memory of the largest worker", facts.worker_bytes);
   row(out, "of /dev/shm at most", facts.shm_peak);
+  row(out, "batches in flight: workers x prefetch_factor (2, if it is PyTorch's default) x inputs",
+      advice.in_flight_bytes);
   row(out, "left on the host at the least", facts.available_least);
   out += "\nwhat is said\n";
   for (const LoadingRule& rule : advice.rules) {

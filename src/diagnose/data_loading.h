@@ -1,9 +1,9 @@
-// What loading data cost a run, against what is said about it: popular rules with their numbers, and
-// a number of workers from what was measured.
+// What loading data cost a run, against what is said about it: popular rules with their numbers,
+// and a number of workers from what was measured.
 //
-// A rule is `holds`, `fails`, or undecidable where the run does not show what it speaks of. Sources of
-// the facts behind the sentences: PyTorch pins in one thread of the process that trains, each tensor
-// in a power-of-two block that it keeps; workers do not pin. Pinned memory is host memory.
+// A rule is `holds`, `fails`, or undecidable where the run does not show what it speaks of. Sources
+// of the facts behind the sentences: PyTorch pins in one thread of the process that trains, each
+// tensor in a power-of-two block that it keeps; workers do not pin. Pinned memory is host memory.
 //
 // Units: bytes, seconds. Threads: pure functions. What was not seen is absent.
 #pragma once
@@ -57,6 +57,8 @@ struct WorkerCount {
 };
 
 struct LoadingAdvice {
+  // What workers x prefetch_factor (PyTorch's default) x inputs of a step come to.
+  std::optional<uint64_t> in_flight_bytes;
   std::vector<LoadingRule> rules;
   std::vector<WorkerCount> counts;  // get_optimal_workers, by cores, by card, by host memory …
   std::optional<uint64_t> recommended;

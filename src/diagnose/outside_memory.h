@@ -1,8 +1,8 @@
 // The process's device memory that its caching allocator does not hold, by the library that asked
 // CUDA for it.
 //
-// Units: bytes. Threads: one at a time. Physical memory of the VMM calls counts as outside as far as
-// it exceeds the mapped pages of expandable segments.
+// Units: bytes. Threads: one at a time. Physical memory of the VMM calls counts as outside as far
+// as it exceeds the mapped pages of expandable segments.
 #pragma once
 
 #include <cstdint>

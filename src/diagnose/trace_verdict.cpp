@@ -247,7 +247,8 @@ class Judge {
       strand(largest_stranded(split), confidence());
       why("Live blocks and the request need " + text(active + request_.rounded) +
           ", the allocator held or could get " + text(obtainable) + ": " + text(split.stranded()) +
-          " of its segments are free but stranded, most of it in " + std::string(stranded_sentence(*finding_.stranded_in)) + ".");
+          " of its segments are free but stranded, most of it in " +
+          std::string(stranded_sentence(*finding_.stranded_in)) + ".");
     }
   }
 
@@ -309,13 +310,14 @@ class Judge {
       strand(largest_stranded(split), Confidence::kMedium);
       finding_.explanation.alternatives.push_back(Verdict::kMemoryFractionCap);
       why("The device had room: a limit on the process refused. Below it " +
-          text(split.stranded()) + " were free in segments, most of it in " + 
+          text(split.stranded()) + " were free in segments, most of it in " +
           std::string(stranded_sentence(*finding_.stranded_in)) + ".");
       return;
     }
     decide(Verdict::kMemoryFractionCap, Cause::fraction, Confidence::kHigh);
     why("The device had room for the segment: a limit on the process (memory fraction) refused.");
-    if (by_allocator) why("CUDA was not asked, or did not refuse: the allocator refused by itself.");
+    if (by_allocator)
+      why("CUDA was not asked, or did not refuse: the allocator refused by itself.");
   }
 
   void add_alternatives() {

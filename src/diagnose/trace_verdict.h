@@ -6,7 +6,8 @@
 //   A + s > R + F   live data and the request do not fit into what the allocator has or could get:
 //                   capacity, unless what is held outside it (this process's other calls, other
 //                   processes) or a leak is at least as large as what is missing
-//   F >= a          the device had room: a limit refused (memory fraction). Where F is not recorded:
+//   F >= a          the device had room: a limit refused (memory fraction). Where F is not
+//   recorded:
 //                   only if CUDA itself refused nothing
 //   a free block of the right stream and pool was large enough: missed retry (PyTorch does not look
 //                   again after it has synchronised)

@@ -60,7 +60,7 @@ def test_steps_a_second_are_told_from_marks(fragscope, tmp_path):
     answer, _ = sweep(fragscope, tmp_path / "s", "--vary", "N=1,20", "--step-mark", "step", "--", *program)
     one, many = (c["runs"][0] for c in answer["combinations"])
     assert one["metric"] is None and many["metric"] > 0  # a single mark has no rate
-    assert many["rss_peak_bytes"] > 0 and "shm_peak_bytes" in many
+    assert {"rss_peak_bytes", "shm_peak_bytes"} <= many.keys()  # null: over before the first look
     other, _ = sweep(fragscope, tmp_path / "t", "--vary", "N=20", "--step-mark", "epoch", "--", *program)
     assert other["combinations"][0]["runs"][0]["metric"] is None
 

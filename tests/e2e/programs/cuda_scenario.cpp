@@ -1,5 +1,6 @@
-// Plays one scenario of tests/scenarios/scenarios.ini: PyTorch's caching allocator (the model of it)
-// over cudaMalloc, with its blocks published through fragscope_api.h. The steps are one argument,
+// Plays one scenario of tests/scenarios/scenarios.ini: PyTorch's caching allocator (the model of
+// it) over cudaMalloc, with its blocks published through fragscope_api.h. The steps are one
+// argument,
 // `;` between them; README.md beside the table lists them.
 //
 // argv: SETTINGS (PyTorch's grammar, may be empty) STEPS

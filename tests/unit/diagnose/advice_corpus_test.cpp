@@ -1,5 +1,5 @@
-// Advice against exhaustive search: on every trace of a corpus the advised settings (or the default)
-// are within 3 % of the best of the whole grid, by either way of searching.
+// Advice against exhaustive search: on every trace of a corpus the advised settings (or the
+// default) are within 3 % of the best of the whole grid, by either way of searching.
 #include "diagnose/advice.h"
 #include "replay/backend.h"
 #include "tests/support/catch.h"
@@ -26,7 +26,8 @@ void lengths(RecordedModel& recorded, uint64_t seed) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     const uint64_t length = 60 + (state >> 33) % 200;
     std::vector<uint64_t> live;
-    for (uint64_t layer = 1; layer <= 6; ++layer) live.push_back(recorded.alloc(length * layer * 60000));
+    for (uint64_t layer = 1; layer <= 6; ++layer)
+      live.push_back(recorded.alloc(length * layer * 60000));
     if (step % 3 == 0) kept.push_back(recorded.alloc((1 + length % 7) * 700000));
     for (const uint64_t address : live) {
       if (address != 0) recorded.free(address);

@@ -22,7 +22,8 @@ enum StackId : uint32_t { kApply = 1, kForward, kBackward, kStep, kPlain, kLeak 
 class Loop {
  public:
   Loop() {
-    tables_.python_frames[1] = {"Module._apply", "/s/site-packages/torch/nn/modules/module.py", 9, 1};
+    tables_.python_frames[1] = {"Module._apply", "/s/site-packages/torch/nn/modules/module.py", 9,
+                                1};
     tables_.python_frames[2] = {"Net.forward", "/src/app/net.py", 12, 1};
     tables_.python_frames[3] = {"backward", "/s/site-packages/torch/autograd/__init__.py", 3, 1};
     tables_.python_frames[4] = {"Adam.step", "/s/site-packages/torch/optim/adam.py", 4, 1};
@@ -160,7 +161,8 @@ TEST_CASE("attribution: remedies are ranked by what the peak could lose") {
   const auto remedies = memory_remedies(of_steps(3, 0));
   std::vector<std::string> names;
   for (const MemoryRemedy& remedy : remedies) names.push_back(remedy.name);
-  CHECK(names == std::vector<std::string>{"offload", "optimizer_8bit", "checkpoint", "batch", "amp"});
+  CHECK(names ==
+        std::vector<std::string>{"offload", "optimizer_8bit", "checkpoint", "batch", "amp"});
   CHECK(remedies[0].bytes == 16384);
   CHECK(remedies[1].bytes == 12288);
 }

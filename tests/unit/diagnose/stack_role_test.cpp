@@ -68,15 +68,14 @@ TEST_CASE("stack role: building and moving modules") {
                  python("Net.__init__", "/src/app/net.py")})
             .act == Act::init);
   // A helper object that a forward builds is no parameter.
-  CHECK(role_of({python("Cache.__init__", "/src/app/net.py"), python("Net.forward", "/src/app/n.py"),
-                 kCall})
+  CHECK(role_of({python("Cache.__init__", "/src/app/net.py"),
+                 python("Net.forward", "/src/app/n.py"), kCall})
             .act == Act::forward);
 }
 
 TEST_CASE("stack role: workspaces win over the phase they are made in") {
-  const StackRole role =
-      role_of({kEmpty, native("at::cuda::getCurrentCUDABlasHandle()", "/x/libtorch_cuda.so"),
-               kEngine});
+  const StackRole role = role_of(
+      {kEmpty, native("at::cuda::getCurrentCUDABlasHandle()", "/x/libtorch_cuda.so"), kEngine});
   CHECK(role.act == Act::workspace);
   CHECK(role.in_backward);
 }

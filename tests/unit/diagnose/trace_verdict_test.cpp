@@ -112,6 +112,58 @@ TEST_CASE("trace verdict: pieces of the other pool are told apart") {
   CHECK(finding.split.other_pool == 100 * kMiB);
 }
 
+TEST_CASE(
+    "trace verdict: memory of a private pool is told apart from pieces of the request's own") {
+  RecordedModel recorded(card(700));
+  recorded.allocator().begin_pool({1, 0});
+  recorded.free(recorded.alloc(400 * kMiB));
+  recorded.allocator().end_pool({1, 0});
+  CHECK(recorded.alloc(500 * kMiB) == 0);
+  bool of_pool = true;  // as torch 2.8 tells it: the first segment is the pool's
+  for (Event& event : recorded.events()) {
+    event.flags |= kFlagPool;
+    event.text = of_pool ? 1 : 0;
+    of_pool = of_pool && event.kind != EventKind::free_completed;
+  }
+  const TraceFinding finding = refusal(recorded.events(), 700);
+  CHECK(finding.cause == Cause::stranded);
+  CHECK(finding.stranded_in == Stranded::private_pool);
+  CHECK(finding.split.private_pool == 400 * kMiB);
+}
+
+TEST_CASE("trace verdict: blocks that wait for another stream are stranded by it, not missing") {
+  RecordedModel recorded(card(700));
+  const uint64_t shared = recorded.alloc(400 * kMiB);
+  recorded.allocator().record_stream(shared, 9);
+  recorded.allocator().work(9);
+  recorded.allocator().begin_capture();
+  recorded.free(shared);
+  CHECK(recorded.alloc(500 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 700);
+  CHECK(finding.cause == Cause::stranded);
+  CHECK(finding.stranded_in == Stranded::pending);
+  CHECK(finding.split.pending == 400 * kMiB);
+}
+
+TEST_CASE("trace verdict: without CUDA's refusal the allocator itself refused") {
+  std::vector<Event> events(1);
+  events[0].kind = EventKind::oom;
+  events[0].seq = events[0].time_ns = 1;
+  events[0].device = 0;
+  events[0].requested = 300 * kMiB;
+  events[0].flags = kFlagSourceReport;
+  const TraceFinding unrecorded = refusal(events, 1000);
+  CHECK(unrecorded.cause == Cause::unknown);
+  replay::ProcessFacts facts;
+  facts.properties["device.0.total_bytes"] = std::to_string(1000 * kMiB);
+  facts.properties["coverage.hooked"] = "60";
+  replay::VectorStream stream(events);
+  const auto measured = metrics::measure_process(stream, facts);
+  const auto scenes = metrics::scenes_of(stream, measured, 4);
+  REQUIRE(scenes.size() == 1);
+  CHECK(judge(scenes[0], facts, measured.source).cause == Cause::fraction);
+}
+
 TEST_CASE("trace verdict: a piece that came free too late is a missed retry") {
   RecordedModel recorded(card(200));
   split_segment(recorded, 200, 20);
