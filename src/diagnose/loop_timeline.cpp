@@ -136,8 +136,9 @@ TensorRole role_of_block(const BlockLife& block, const LoopTimeline& timeline) {
     case Act::plain:
       break;
   }
+  if (!timeline.saw_forward()) return TensorRole::unknown;  // there are no phases
   if (same_stretch) return TensorRole::temporary;
-  if (!short_lived || !timeline.saw_forward()) return TensorRole::unknown;
+  if (!short_lived) return TensorRole::unknown;
   return block.phase == LoopPhase::forward ? TensorRole::activations : TensorRole::inputs;
 }
 
