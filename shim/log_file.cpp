@@ -56,8 +56,21 @@ void fill_header(log::LogHeader& header) {
   std::strncpy(header.shim_version, FRAGSCOPE_VERSION, sizeof header.shim_version - 1);
 }
 
-std::optional<OpenLog> create_in(const std::string& directory, uint64_t capacity_bytes,
-                                 uint64_t random) {
+// Behind the slots of what events refer to: stacks, modules, names.
+uint64_t first_slot_of_ring(uint64_t slots) {
+  constexpr uint64_t kShareOfBlobs = 4;
+  const uint64_t chunks = slots / log::kChunkSlots;
+  return std::max<uint64_t>(chunks / kShareOfBlobs, 1) * log::kChunkSlots;
+}
+
+struct Wanted {
+  uint64_t capacity_bytes;
+  bool ring;
+  uint64_t random;
+};
+
+std::optional<OpenLog> create_in(const std::string& directory, const Wanted& wanted) {
+  const auto& [capacity_bytes, ring, random] = wanted;
   const std::string final_path = directory + file_name(random);
   const std::string path = final_path + ".new";
   for (uint64_t bytes = capacity_bytes; bytes >= kSmallestLog; bytes /= 2) {
@@ -70,8 +83,15 @@ std::optional<OpenLog> create_in(const std::string& directory, uint64_t capacity
       if (region.error().text.find("cannot map") == std::string::npos) return std::nullopt;
       continue;
     }
+    const uint64_t ring_first = ring ? first_slot_of_ring(slots) : 0;
+    const uint64_t ring_start = log::kHeaderBytes + ring_first * log::kSlotBytes;
+    if (ring && log::reserve_storage(region->fd(), ring_start, kChunkBytes) != 0) {
+      static_cast<void>(unlink(path.c_str()));
+      return std::nullopt;
+    }
     OpenLog log{std::move(*region), {}, path, final_path, slots * log::kSlotBytes};
-    log.writer = log::LogWriter(log.region.data(), log.region.fd(), slots, log::kChunkSlots);
+    log.writer =
+        log::LogWriter(log.region.data(), log.region.fd(), slots, log::kChunkSlots, ring_first);
     fill_header(*log.writer.header());
     return log;
   }
@@ -80,12 +100,13 @@ std::optional<OpenLog> create_in(const std::string& directory, uint64_t capacity
 
 }  // namespace
 
-std::optional<OpenLog> create_log(uint64_t capacity_bytes, uint64_t random) noexcept try {
-  capacity_bytes = std::clamp(capacity_bytes, kSmallestLog, kLargestLog);
+std::optional<OpenLog> create_log(uint64_t capacity_bytes, bool ring, uint64_t random) noexcept
+    try {
+  const Wanted wanted{std::clamp(capacity_bytes, kSmallestLog, kLargestLog), ring, random};
   for (const char* variable : {"FRAGSCOPE_LOG_DIR", "FRAGSCOPE_LOG_FALLBACK_DIR"}) {
     const std::string directory = environment(variable);
     if (directory.empty()) continue;
-    if (std::optional<OpenLog> log = create_in(directory, capacity_bytes, random)) return log;
+    if (std::optional<OpenLog> log = create_in(directory, wanted)) return log;
   }
   // Under `fragscope run` nothing is put where nobody asked for it.
   if (secure_getenv("FRAGSCOPE_LOG_DIR") != nullptr && secure_getenv("FRAGSCOPE_OUT") == nullptr) {
@@ -93,7 +114,7 @@ std::optional<OpenLog> create_log(uint64_t capacity_bytes, uint64_t random) noex
   }
   const std::string directory = run_directory();
   if (directory.empty()) return std::nullopt;
-  std::optional<OpenLog> log = create_in(directory, capacity_bytes, random);
+  std::optional<OpenLog> log = create_in(directory, wanted);
   if (!log) rmdir(directory.c_str());  // only when it is empty
   return log;
 } catch (...) {

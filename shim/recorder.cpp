@@ -40,9 +40,18 @@ uint32_t cached_thread_id(const Session& session) {
   return t_state.tid;
 }
 
+// Small memory is recorded like all other, without saying who asked for it; what failed is of
+// interest whatever its size.
+bool is_too_small_for_a_stack(const Settings& settings, const Event& event) {
+  if (event.size == kUnknown || event.size >= settings.min_stack_bytes) return false;
+  if (event.result != 0 && event.result != kResultPending) return false;
+  return event.kind != EventKind::oom;  // marks have no size
+}
+
 void attach_stack(Session& session, Event& event) {
   const Settings& settings = session.settings;
   if (!settings.native_stacks && !settings.python_stacks) return;
+  if (is_too_small_for_a_stack(settings, event)) return;
   CallStack stack;
   if (settings.python_stacks) {
     const PythonFrames::Answer python =

@@ -66,6 +66,23 @@ uint64_t number_from(const char* variable, uint64_t fallback) {
   return error == std::errc() && stop == end ? value : fallback;
 }
 
+// "4096", "64KiB", "1MiB", "2GiB", also K, M, G and KB, MB, GB for the same; 0 for anything else.
+uint64_t size_from(const char* variable) {
+  const char* const text = secure_getenv(variable);
+  if (text == nullptr) return 0;
+  uint64_t value = 0;
+  const auto [stop, error] = std::from_chars(text, text + std::strlen(text), value);
+  if (error != std::errc()) return 0;
+  constexpr std::string_view kUnits = "KMG";
+  const std::string_view unit(stop);
+  if (unit.empty() || unit == "B") return value;
+  const size_t power = kUnits.find(unit.front());
+  const std::string_view rest = unit.substr(1);
+  if (power == kUnits.npos || !(rest.empty() || rest == "B" || rest == "iB")) return 0;
+  const unsigned shift = 10 * (static_cast<unsigned>(power) + 1);
+  return value > UINT64_MAX >> shift ? UINT64_MAX : value << shift;
+}
+
 bool is_set_to(const char* variable, const char* value) {
   const char* const text = secure_getenv(variable);
   return text != nullptr && std::strcmp(text, value) == 0;
@@ -83,6 +100,8 @@ Settings read_settings() {
                            settings.stack_depth != 0 && open_unwinder();
   settings.python_stacks =
       (all || is_set_to("FRAGSCOPE_STACKS", "python")) && settings.stack_depth != 0;
+  settings.min_stack_bytes = size_from("FRAGSCOPE_MIN_SIZE");
+  settings.ring = is_set_to("FRAGSCOPE_RING", "1");
   settings.enforce = policy::enabled();
   return settings;
 }
@@ -130,7 +149,11 @@ void write_facts(Session& session, uint64_t capacity_bytes) {
                               std::string_view(kHooks[id].symbol));
   }
   session.write_property("log.capacity_bytes", capacity_bytes);
+  session.write_property("log.when_full", session.settings.ring ? "ring" : "stop");
   session.write_property("stacks", stacks_text(session.settings));
+  if (session.settings.min_stack_bytes != 0) {
+    session.write_property("stacks.min_bytes", session.settings.min_stack_bytes);
+  }
   session.write_property("enforce", session.settings.enforce ? "shim" : "none");
   const char* const policy_settings = secure_getenv("FRAGSCOPE_ALLOC_CONF");
   if (session.settings.enforce && policy_settings != nullptr) {
@@ -143,7 +166,7 @@ void write_facts(Session& session, uint64_t capacity_bytes) {
 Session* build_session(std::optional<OpenLog>& log) {
   const Settings settings = read_settings();
   const uint64_t id = random_id();
-  log = create_log(settings.log_bytes, id);
+  log = create_log(settings.log_bytes, settings.ring, id);
   if (!log) return nullptr;
   void* const memory = mmap(nullptr, sizeof(Session), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

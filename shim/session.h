@@ -21,7 +21,9 @@ namespace fragscope::shim {
 
 struct Settings {
   uint64_t log_bytes = log::kDefaultCapacityBytes;
-  uint32_t stack_depth = 128;  // frames of each kind at most
+  uint32_t stack_depth = 128;    // frames of each kind at most
+  uint64_t min_stack_bytes = 0;  // memory that is smaller gets no stack
+  bool ring = false;             // a full log keeps the newest events
   bool native_stacks = true;
   bool python_stacks = true;
   bool enforce = false;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <csignal>
 #include <ctime>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include "log/log_control.h"
 #include "tools/command.h"
 #include "tools/recorded_process.h"
+#include "tools/stale_logs.h"
 #include "tools/version.h"
 
 namespace fragscope::tools {
@@ -38,7 +40,7 @@ int collect(uint32_t pid, uint64_t sample_ms) {
   constexpr uint64_t kMillisecond = 1'000'000;
   info.fragscope_version = kVersion;
   auto collector =
-      capture::Collector::open({directory, directory, info, sample_ms * kMillisecond, pid});
+      capture::Collector::open({directory, directory, info, 0, sample_ms * kMillisecond, pid});
   if (!collector) return fail(collector.error(), kExitOutput);
   say(fmt::format("collecting process {} in {} until it ends (Ctrl-C: stop collecting)", pid,
                   directory));
@@ -59,21 +61,47 @@ int collect(uint32_t pid, uint64_t sample_ms) {
   return kExitOk;
 }
 
+struct CollectOptions {
+  std::string target;
+  bool stale = false;
+  uint64_t sample_ms = 500;
+};
+
+int run_collect(const CollectOptions& options) {
+  if (options.stale == !options.target.empty()) {
+    return fail("give one of PID, RUN and --stale", kExitUsage);
+  }
+  if (options.stale) return collect_stale_logs();
+  uint32_t pid = 0;
+  const char* const end = options.target.data() + options.target.size();
+  const auto [stop, error] = std::from_chars(options.target.data(), end, pid);
+  if (error == std::errc() && stop == end) return collect(pid, options.sample_ms);
+  std::error_code failed;
+  if (std::filesystem::is_directory(options.target, failed)) {
+    return finish_named_run(options.target);
+  }
+  return fail(options.target + ": neither a process nor a run directory", kExitUsage);
+}
+
 }  // namespace
 
 void add_collect_command(CLI::App& app, CommandContext& context) {
-  CLI::App* command = app.add_subcommand(
-      "collect", "Write the trace of a process that was started with LD_PRELOAD, while it runs");
-  const auto pid = std::make_shared<uint32_t>(0);
-  command->add_option("PID", *pid, "The process")->required();
-  const auto sample_ms = std::make_shared<uint64_t>(500);
+  CLI::App* command = app.add_subcommand("collect",
+                                         "Write the trace of a process that was started with "
+                                         "LD_PRELOAD, while it runs; or finish a run "
+                                         "whose recorder was killed");
+  const auto options = std::make_shared<CollectOptions>();
+  command->add_option("TARGET", options->target,
+                      "PID of the process, or the run directory to finish");
+  command->add_flag("--stale", options->stale,
+                    "Finish all runs of yours whose killed recorders left logs in memory");
   command
       ->add_option(
-          "--sample-ms", *sample_ms,
+          "--sample-ms", options->sample_ms,
           "Look at RSS, PSS and /dev/shm of the process and its children this often (500); "
           "0: never")
       ->check(CLI::Range(0u, 3'600'000u));
-  command->callback([pid, sample_ms, &context] { context.exit_code = collect(*pid, *sample_ms); });
+  command->callback([options, &context] { context.exit_code = run_collect(*options); });
 }
 
 }  // namespace fragscope::tools

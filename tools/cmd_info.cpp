@@ -46,6 +46,12 @@ std::string device_text(const DeviceFact& device) {
                      device.simulated.value_or(false) ? ", simulated" : "");
 }
 
+std::string stacks_text(const trace::ProcessInfo& process) {
+  const std::string kinds = property_or(process, "stacks", "unknown");
+  const std::string least = property_or(process, "stacks.min_bytes", "");
+  return least.empty() ? kinds : kinds + ", of memory from " + least + " bytes on";
+}
+
 // What of the allocator's settings was imposed on this process, and by whom.
 std::string enforced_text(const RunFacts& run, const trace::ProcessInfo& process) {
   const std::string by_shim = property_or(process, "enforce", "unknown");
@@ -78,11 +84,18 @@ void print_process(const RunFacts& run, const ProcessFacts& facts) {
   item("ended", process_end_text(facts));
   item("events", fmt::format("{}{}, {} dropped, {} torn", facts.events, facts.damage ? " read" : "",
                              process.dropped_events, process.torn_records));
+  for (const auto& [key, text] :
+       {std::pair("log.overwritten_events", "overwritten by newer ones in the ring (--ring)"),
+        std::pair("trace.unwritten_events", "not written: the traces reached --max-trace"),
+        std::pair("log.skipped_events", "not recorded while recording was paused")}) {
+    const std::string count = property_or(process, key, "0");
+    if (count != "0") item("", count + " events " + text);
+  }
   if (facts.damage) item("damage", report::damage_text(*facts.damage));
   if (!facts.kinds.empty()) item("", kinds_text(facts.kinds));
   item("blocks from", property_or(process, "block_source", "unknown"));
   item("torch", property_or(process, "torch_version", "unknown"));
-  item("stacks", property_or(process, "stacks", "unknown"));
+  item("stacks", stacks_text(process));
   item("enforced", enforced_text(run, process));
   for (const DeviceFact& device : facts.devices) item("device", device_text(device));
   for (const std::string& path : facts.cuda_runtimes) item("CUDA runtime", path);

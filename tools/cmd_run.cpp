@@ -8,6 +8,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "base/bytes.h"
 #include "capture/collector.h"
 #include "simcuda/ledger.h"
 #include "tools/command.h"
@@ -15,6 +16,7 @@
 #include "tools/run_plan.h"
 #include "tools/run_summary.h"
 #include "tools/simulation.h"
+#include "tools/stale_logs.h"
 #include "tools/supervisor.h"
 #include "tools/version.h"
 #include "trace/run_directory.h"
@@ -78,6 +80,7 @@ class Run {
     std::error_code ignored;
     if (ledger_) remove_ledger();
     fs::remove(place_.directory + "/" + kDriverSeenFile, ignored);
+    if (place_.in_memory) release_log_directory(owner_, place_.directory);
     if (place_.in_memory) fs::remove(place_.directory, ignored);  // fails while logs are in it
   }
   Run(const Run&) = delete;
@@ -94,6 +97,7 @@ class Run {
   int supervise(Supervisor& supervisor);
   bool keep_waiting(const Supervisor& supervisor);
   void drain();
+  void tell_of_stale_logs() const;
   void note_driver_seen();
   void tell(const std::string& line) const {
     if (!options_.quiet) say(line);
@@ -103,6 +107,7 @@ class Run {
   RunPlan plan_;
   std::string directory_;  // as the user wrote it
   LogPlace place_;
+  int owner_ = -1;  // descriptor of the word that the log directory is ours
   std::unique_ptr<simcuda::Ledger> ledger_;  // null: no simulated GPU, or no place for it
   std::optional<capture::Collector> collector_;
   bool output_failed_ = false;
@@ -121,19 +126,34 @@ int Run::open_output() {
   if (!options_.no_record || plan_.gpu) {
     place_ = choose_log_place({absolute, plan_.log_bytes, options_.durable});
   }
+  if (place_.in_memory && !options_.no_record) {
+    tell_of_stale_logs();
+    owner_ = hold_log_directory(place_.directory, absolute);
+  }
   name_places(plan_.environment, options_, plan_, absolute, place_);
   if (plan_.gpu) open_ledger();
   if (options_.no_record) return kExitOk;
   constexpr uint64_t kMillisecond = 1'000'000;
-  auto collector = capture::Collector::open({absolute, place_.directory, describe(options_, plan_),
-                                             options_.sample_ms * kMillisecond,
-                                             static_cast<uint32_t>(::getpid())});
+  auto collector = capture::Collector::open(
+      {absolute, place_.directory, describe(options_, plan_), plan_.max_trace_bytes,
+       options_.sample_ms * kMillisecond, static_cast<uint32_t>(::getpid())});
   if (!collector.ok()) {
     fs::remove_all(directory_, failed);  // ours: it was just created
     return fail(collector.error(), kExitOutput);
   }
   collector_.emplace(std::move(collector).value());
   return kExitOk;
+}
+
+void Run::tell_of_stale_logs() const {
+  if (options_.quiet) return;
+  uint64_t bytes = 0;
+  for (const StaleLogs& stale : find_stale_logs()) bytes += stale.bytes;
+  if (bytes == 0) return;
+  warn(
+      fmt::format("{} of memory hold logs of recorders that were killed; `fragscope collect "
+                  "--stale` writes them to their runs and frees it",
+                  format_size(bytes)));
 }
 
 // Made here and not by the first process that asks for it, whose limits on files may be narrower.
@@ -297,6 +317,17 @@ void add_options(CLI::App& command, RunOptions& options) {
       ->check(CLI::Range(1u, 1024u));
   command.add_option("--log-bytes", options.log_bytes,
                      "Size of each process's log in memory, e.g. 64MiB");
+  command.add_flag("--ring", options.ring,
+                   "A full log keeps the newest events, instead of stopping and counting");
+  command
+      .add_option(
+          "--min-size", options.min_size,
+          "No call stacks for memory smaller than this; every event is recorded all the same")
+      ->check(not_empty);
+  command
+      .add_option("--max-trace", options.max_trace,
+                  "Write at most this much of traces, e.g. 2GiB; later events are counted")
+      ->check(not_empty);
   command
       .add_option("--sample-ms", options.sample_ms,
                   "Look at RSS, PSS and /dev/shm of all processes of the command this often (500); "

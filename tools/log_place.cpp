@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <vector>
 
 #include "log/log_layout.h"
 
@@ -27,16 +26,15 @@ uint64_t free_memory_bytes(const std::string& directory) {
   return status.f_bavail * static_cast<uint64_t>(status.f_bsize);
 }
 
-// The user's own directory first: /dev/shm is what programs exchange data through.
-std::vector<std::string> candidates() {
+}  // namespace
+
+std::vector<std::string> memory_directories() {
   std::vector<std::string> found;
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   if (runtime != nullptr && runtime[0] == '/') found.emplace_back(runtime);
   found.emplace_back("/dev/shm");
   return found;
 }
-
-}  // namespace
 
 LogPlace choose_log_place(const LogPlaceRequest& request) {
   const uint64_t wanted = request.log_bytes.value_or(kDefaultRunLogBytes);
@@ -45,7 +43,7 @@ LogPlace choose_log_place(const LogPlaceRequest& request) {
     place.reason = "--durable";
     return place;
   }
-  for (const std::string& parent : candidates()) {
+  for (const std::string& parent : memory_directories()) {
     const uint64_t free = free_memory_bytes(parent);
     if (free < kLeastFreeBytes) continue;
     std::string name = parent + "/fragscope-XXXXXX";

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -20,6 +21,10 @@ struct LogPlace {
   uint64_t log_bytes = 0;  // capacity of each process's log
   std::string reason;      // why not in memory; empty otherwise
 };
+
+// Where logs may lie in memory: the user's own directory first, /dev/shm is what programs exchange
+// data through.
+std::vector<std::string> memory_directories();
 
 struct LogPlaceRequest {
   std::string run_directory;  // absolute

@@ -24,6 +24,9 @@ struct RunOptions {
   std::optional<uint32_t> depth;
   std::string log_bytes;  // a size; empty: chosen by what the memory file system has
   bool durable = false;
+  bool ring = false;         // full logs keep the newest events
+  std::string min_size;      // a size: smaller memory gets no call stack
+  std::string max_trace;     // a size: of all traces together
   uint64_t sample_ms = 500;  // between looks at memory of the host; 0: none
   std::vector<std::string> command;
 };

@@ -168,6 +168,15 @@ MaybeFailure settle_enforcement(const RunOptions& options, const Environment& us
   return std::nullopt;
 }
 
+MaybeFailure take_size(const std::string& option, const std::string& text, uint64_t& out) {
+  if (text.empty()) return std::nullopt;
+  const auto bytes = parse_size(text);
+  if (!bytes.ok()) return usage({bytes.error().code, option + ": " + bytes.error().text});
+  if (*bytes == 0) return usage({ErrorCode::kInvalidArgument, option + ": must not be 0"});
+  out = *bytes;
+  return std::nullopt;
+}
+
 MaybeFailure settle_recording(const RunOptions& options, const Environment& user, RunPlan& plan) {
   if (options.no_record) return std::nullopt;
   const Status usable = check_shim(plan.installation);
@@ -179,6 +188,12 @@ MaybeFailure settle_recording(const RunOptions& options, const Environment& user
     const auto bytes = parse_size(log_bytes);
     if (!bytes.ok()) return usage(bytes.error());
     plan.log_bytes = bytes.value();
+  }
+  if (const auto failure = take_size("--min-size", options.min_size, plan.min_stack_bytes)) {
+    return failure;
+  }
+  if (const auto failure = take_size("--max-trace", options.max_trace, plan.max_trace_bytes)) {
+    return failure;
   }
   if (get_variable(user, "FRAGSCOPE_DISABLE") == "1") plan.notes["disabled"] = "1";
   if (const auto reason = why_not_preloadable(plan.program)) {
@@ -222,6 +237,10 @@ void name_places(Environment& environment, const RunOptions& options, const RunP
   set_variable(environment, "FRAGSCOPE_LOG_DIR", place.directory);
   set_variable(environment, "FRAGSCOPE_LOG_FALLBACK_DIR", run_directory);
   set_variable(environment, "FRAGSCOPE_LOG_BYTES", std::to_string(place.log_bytes));
+  if (options.ring) set_variable(environment, "FRAGSCOPE_RING", "1");
+  if (plan.min_stack_bytes != 0) {
+    set_variable(environment, "FRAGSCOPE_MIN_SIZE", std::to_string(plan.min_stack_bytes));
+  }
   if (!options.stacks.empty()) set_variable(environment, "FRAGSCOPE_STACKS", options.stacks);
   if (options.depth) {
     set_variable(environment, "FRAGSCOPE_STACK_DEPTH", std::to_string(*options.depth));

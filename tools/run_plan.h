@@ -25,6 +25,8 @@ struct RunPlan {
   Environment environment;                   // of the command, without the places of logs
   std::map<std::string, std::string> notes;  // for run.json and the summary
   std::optional<uint64_t> log_bytes;
+  uint64_t min_stack_bytes = 0;  // smaller memory gets no call stack
+  uint64_t max_trace_bytes = 0;  // of all traces together; 0: no bound
 };
 
 // Checks options, command, GPU and installation, prepares the torch adaptor (prints one line on

@@ -66,6 +66,16 @@ void print_run_summary(const RunOutcome& outcome) {
     warn(fmt::format("{} found no room in the log; give it more with --log-bytes",
                      plural(summary.dropped_events, "event")));
   }
+  if (summary.overwritten_events > 0) {
+    warn(
+        fmt::format("{} overwritten by newer ones in the ring: the recording begins in the middle "
+                    "of the run; give it more with --log-bytes",
+                    plural(summary.overwritten_events, "event")));
+  }
+  if (summary.unwritten_events > 0) {
+    warn(fmt::format("{} not written: the traces reached --max-trace",
+                     plural(summary.unwritten_events, "event")));
+  }
   if (summary.torn_records > 0) {
     warn(fmt::format("{} cut short by a process that was killed",
                      plural(summary.torn_records, "record")));

@@ -35,10 +35,12 @@ struct Collector::State {
 
   void scan(const std::string& directory);
   void scan_all();
+  void hold_bound();
   Status drain_all();
   Status write_run_info();
   void collect_run_info();
   void remove_log_directory();
+  bool has_traces() const;
   void look_at_host();
   void keep(const Status& host_status);
   Summary summary() const;
@@ -60,10 +62,19 @@ void Collector::State::scan_all() {
   if (options.log_directory != options.run_directory) scan(options.run_directory);
 }
 
+void Collector::State::hold_bound() {
+  if (options.max_trace_bytes == 0) return;
+  uint64_t bytes = 0;
+  for (const auto& entry : logs) bytes += entry.second->trace_bytes();
+  if (bytes < options.max_trace_bytes) return;
+  for (auto& entry : logs) entry.second->stop_writing();
+}
+
 // All logs are served even if one is refused; the first refusal is the answer.
 Status Collector::State::drain_all() {
   Status first = Done{};
   bool changed = false;
+  hold_bound();
   for (auto& entry : logs) {
     const Phase before = entry.second->phase();
     const Status status = entry.second->drain();
@@ -106,8 +117,14 @@ void Collector::State::look_at_host() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   constexpr uint64_t kSecond = 1'000'000'000;
-  keep(
-      host->poll(static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec)));
+  const uint64_t now_ns =
+      static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec);
+  keep(host->poll(now_ns, has_traces()));
+}
+
+bool Collector::State::has_traces() const {
+  return std::any_of(logs.begin(), logs.end(),
+                     [](const auto& entry) { return has_trace(*entry.second); });
 }
 
 void Collector::State::keep(const Status& host_status) {
@@ -141,6 +158,8 @@ Summary Collector::State::summary() const {
     summary.events += process.events();
     summary.dropped_events += process.dropped_events();
     summary.torn_records += process.torn_records();
+    summary.overwritten_events += process.overwritten_events();
+    summary.unwritten_events += process.unwritten_events();
   }
   summary.warnings = warnings;
   return summary;
@@ -194,7 +213,7 @@ uint64_t Collector::live_processes() const {
 Result<Summary> Collector::finish(trace::ProcessExit exit) {
   State& s = *state_;
   static_cast<void>(poll());  // what it reports is in the warnings
-  if (s.host) s.keep(s.host->finish());
+  if (s.host) s.keep(s.host->finish(s.has_traces()));
   bool complete = true;
   for (auto& entry : s.logs) {
     ProcessLog& process = *entry.second;

@@ -24,6 +24,9 @@ struct CollectorOptions {
   std::string log_directory;  // FRAGSCOPE_LOG_DIR; logs are looked for here and in run_directory
   // command, start_time, host, gpu, fragscope_version; the rest is the collector's.
   trace::RunInfo info;
+  // Traces of the run may take so many bytes together, and a chunk each; what comes then is
+  // counted, not written. 0: as many as the disk has.
+  uint64_t max_trace_bytes = 0;
   // How often memory of the host is looked at (host_sampler.h); 0: never.
   uint64_t host_interval_ns = 0;
   // Its descendants, and itself unless it is this process, are the command's processes.
@@ -34,8 +37,10 @@ struct Summary {
   uint64_t processes = 0;  // that left a trace
   uint64_t still_running = 0;
   uint64_t events = 0;
-  uint64_t dropped_events = 0;  // found no room in their log
-  uint64_t torn_records = 0;    // their writer died in the middle
+  uint64_t dropped_events = 0;      // found no room in their log
+  uint64_t torn_records = 0;        // their writer died in the middle
+  uint64_t overwritten_events = 0;  // of rings: newer ones took their place
+  uint64_t unwritten_events = 0;    // beyond max_trace_bytes
   // One line each: a log that could not be drained and where it is, a foreign file, …
   std::vector<std::string> warnings;
 };

@@ -75,7 +75,7 @@ uint32_t maker_of(std::string_view name) {
 
 HostSampler::HostSampler(HostSamplerOptions options) : options_(std::move(options)) {}
 
-Status HostSampler::poll(uint64_t now_ns) {
+Status HostSampler::poll(uint64_t now_ns, bool recording) {
   if (refused_ || now_ns < next_look_ns_) return Done{};
   if (first_ns_ == 0) first_ns_ = last_line_ns_ = now_ns;
   const uint64_t used_before = used_cpu_ns();
@@ -86,10 +86,15 @@ Status HostSampler::poll(uint64_t now_ns) {
   next_look_ns_ = now_ns + std::max(std::min(options_.interval_ns, early), cost * kCostFactor);
   if (now_ns - last_line_ns_ < passed / kLinesShare) return Done{};
   last_line_ns_ = now_ns;
-  return write_pending();
+  end_line();
+  return recording ? write_lines() : Status(Done{});
 }
 
-Status HostSampler::finish() { return refused_ ? Status(Done{}) : write_pending(); }
+Status HostSampler::finish(bool recording) {
+  if (refused_ || !recording) return Done{};
+  end_line();
+  return write_lines();
+}
 
 trace::HostSample HostSampler::look(uint64_t now_ns) {
   trace::HostSample sample;
@@ -181,28 +186,36 @@ void HostSampler::look_at_file_system(trace::HostSample& sample) const {
   }
 }
 
-Status HostSampler::write_pending() {
-  if (pending_.looks == 0 || pending_.by_process.empty()) return Done{};
-  std::string text;
-  if (!file_) {
-    for (unsigned number = 1; !file_ && number <= kMostFiles; ++number) {
-      const std::string path = options_.run_directory + "/" + trace::host_memory_file(number);
-      auto file = TraceFile::create(path);
-      if (file) file_ = std::move(file).value();
-      if (file || ::access(path.c_str(), F_OK) == 0) continue;
-      refused_ = true;
-      return file.error();
-    }
-    text = trace::host_header_line(options_.interval_ns);
-  }
+void HostSampler::end_line() {
+  if (pending_.by_process.empty()) return;
   for (size_t i = 0; i < processes_.size(); ++i) {
     if (written_[i]) continue;
-    text += trace::host_process_line(static_cast<uint32_t>(i), processes_[i]);
+    lines_ += trace::host_process_line(static_cast<uint32_t>(i), processes_[i]);
     written_[i] = true;
   }
-  text += trace::host_sample_line(pending_);
+  lines_ += trace::host_sample_line(pending_);
   pending_ = {};
-  Status status = file_->write(std::as_bytes(std::span(text)));
+}
+
+Status HostSampler::open_file() {
+  for (unsigned number = 1; number <= kMostFiles; ++number) {
+    const std::string path = options_.run_directory + "/" + trace::host_memory_file(number);
+    auto file = TraceFile::create(path);
+    if (file) {
+      file_ = std::move(file).value();
+      lines_ = trace::host_header_line(options_.interval_ns) + lines_;
+      return Done{};
+    }
+    if (::access(path.c_str(), F_OK) != 0) return file.error();
+  }
+  return Error{ErrorCode::kUnsupported, options_.run_directory + ": too many host.jsonl files"};
+}
+
+Status HostSampler::write_lines() {
+  if (lines_.empty()) return Done{};
+  Status status = file_ ? Status(Done{}) : open_file();
+  if (status) status = file_->write(std::as_bytes(std::span(lines_)));
+  lines_.clear();
   refused_ = !status.ok();
   return status;
 }

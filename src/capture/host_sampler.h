@@ -7,6 +7,8 @@
 // often (a line per thousandth of the time passed, with the most that was seen since the line
 // before), so that a file stays below a few MB.
 //
+// The file is made when a process of the run records; a run that records nothing leaves none.
+//
 // Ownership: the file. Threads: one at a time. Errors: poll() and finish() report a refusing disk
 // once; from then on nothing is written.
 #pragma once
@@ -37,10 +39,10 @@ class HostSampler {
  public:
   explicit HostSampler(HostSamplerOptions options);
 
-  // Looks if it is time to. `now_ns`: CLOCK_MONOTONIC.
-  Status poll(uint64_t now_ns);
+  // Looks if it is time to. `now_ns`: CLOCK_MONOTONIC; `recording`: write, do not only remember.
+  Status poll(uint64_t now_ns, bool recording);
   // Writes what has not been written yet.
-  Status finish();
+  Status finish(bool recording);
 
  private:
   using Identity = std::pair<uint32_t, uint64_t>;  // pid, start_ticks
@@ -56,7 +58,9 @@ class HostSampler {
   std::optional<uint64_t> mapped_shm(uint32_t pid, ShmFiles& all) const;
   void add_named_files(const std::vector<uint32_t>& tree, ShmFiles& all) const;
   void look_at_file_system(trace::HostSample& sample) const;
-  Status write_pending();
+  void end_line();
+  Status open_file();
+  Status write_lines();
 
   HostSamplerOptions options_;
   std::unique_ptr<TraceFile> file_;
@@ -65,8 +69,9 @@ class HostSampler {
   uint64_t next_look_ns_ = 0;
   uint64_t last_line_ns_ = 0;
   trace::HostSample pending_;  // looks == 0: nothing
+  std::string lines_;          // not written yet
   std::vector<trace::HostProcess> processes_;
-  std::vector<bool> written_;  // processes_[i] as it is now is in the file
+  std::vector<bool> written_;  // processes_[i] as it is now is in a line
   std::map<Identity, uint32_t> indices_;
 };
 

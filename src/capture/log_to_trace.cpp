@@ -20,6 +20,12 @@ bool take_hex(std::string_view& text, char end, uint64_t& out) {
   return true;
 }
 
+// What only events refer to.
+bool is_of_events(log::BlobKind kind) {
+  return kind == log::BlobKind::stack || kind == log::BlobKind::text ||
+         kind == log::BlobKind::python_frame || kind == log::BlobKind::module;
+}
+
 }  // namespace
 
 std::optional<trace::Module> parse_module(std::string_view text) {
@@ -52,13 +58,18 @@ void LogToTrace::keep(const Status& status) {
 
 void LogToTrace::on_event(const Event& event) {
   if (error_) return;
+  if (stopped_) {
+    ++unwritten_events_;
+    return;
+  }
   writer_.set_log_position(reader_.position() + 1);
   keep(writer_.add_event(event));
 }
 
 void LogToTrace::on_blob(log::BlobKind kind, uint32_t id, std::span<const std::byte> bytes) {
-  if (error_) return;
-  writer_.set_log_position(reader_.position() + 1);
+  if (error_ || (stopped_ && is_of_events(kind))) return;
+  // Blobs of a ring have positions of their own.
+  writer_.set_log_position(reader_.position() + (reader_.has_ring() ? 0 : 1));
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   switch (kind) {
     case log::BlobKind::stack:
@@ -133,6 +144,12 @@ Status LogToTrace::seal(log::LogReader& reader, trace::ProcessExit exit) {
   process->properties["log.finished"] = state->finished ? "1" : "0";
   if (const uint64_t skipped = reader.skipped_events(); skipped != 0) {
     process->properties["log.skipped_events"] = std::to_string(skipped);
+  }
+  if (const uint64_t overwritten = reader.overwritten_events(); overwritten != 0) {
+    process->properties["log.overwritten_events"] = std::to_string(overwritten);
+  }
+  if (unwritten_events_ != 0) {
+    process->properties["trace.unwritten_events"] = std::to_string(unwritten_events_);
   }
   if (state->grow_errno != 0) {
     process->properties["log.grow_errno"] = std::to_string(state->grow_errno);

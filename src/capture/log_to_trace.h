@@ -32,11 +32,15 @@ class LogToTrace final : public log::LogConsumer {
   void on_event(const Event& event) override;
   void on_blob(log::BlobKind kind, uint32_t id, std::span<const std::byte> bytes) override;
 
+  // From here on events are counted and not written: the trace has reached its bound.
+  void stop_writing() { stopped_ = true; }
+  uint64_t unwritten_events() const { return unwritten_events_; }
+
   // The writer's first refusal, if any.
   const std::optional<Error>& error() const { return error_; }
 
   // Trailer of a log that has been read to its end. Adds what the log's header knows to the
-  // properties: log.finished, log.grow_errno.
+  // properties: log.finished, log.grow_errno, log.overwritten_events, trace.unwritten_events.
   Status seal(log::LogReader& reader, trace::ProcessExit exit);
 
  private:
@@ -51,6 +55,8 @@ class LogToTrace final : public log::LogConsumer {
   uint64_t files_unchanged_since_ns_;
   std::map<uint16_t, std::string> api_names_;
   std::optional<Error> error_;
+  bool stopped_ = false;
+  uint64_t unwritten_events_ = 0;
 };
 
 // What a trace's header needs, from a log's.

@@ -49,7 +49,8 @@ Status ProcessLog::drain() {
   if (phase_ == Phase::waiting) {
     const auto state = reader_->state();
     if (!state) return fail(state.error());
-    const bool used = state->write_pos > 0 || state->dropped_events > 0;
+    const bool used =
+        state->write_pos > 0 || state->ring_write_pos > 0 || state->dropped_events > 0;
     if (!used && !is_alive) discard(Phase::unused);
     if (!used) return Done{};
     if (Status status = start_trace(); !status) return fail(status.error());
@@ -103,6 +104,7 @@ Status ProcessLog::start_trace() {
   if (!writer) return writer.error();
   writer_.emplace(std::move(writer).value());
   converter_.emplace(*reader_, *writer_, UINT64_MAX);
+  if (stopped_) converter_->stop_writing();
   flushed_position_ = reader_->position();
   phase_ = Phase::draining;
   return Done{};
@@ -116,14 +118,15 @@ Status ProcessLog::take(bool is_alive) {
   // Asked before reading: what was in the log when somebody asked is then read below.
   const uint64_t flush_wanted = reader_->flush_wanted();
   // A live process is left after one lap, so that one busy log does not starve the others.
-  uint64_t left = is_alive ? state->capacity_slots : UINT64_MAX;
+  uint64_t left = is_alive ? std::max(state->capacity_slots, state->ring_slots) : UINT64_MAX;
   while (left > 0) {
     const auto passed = reader_->read(*converter_, is_alive, std::min(most, left));
     if (!passed) return passed.error();
     if (converter_->error()) return *converter_->error();
     if (*passed == 0) return serve_flush(flush_wanted);
     left -= *passed;
-    if (reader_->position() - flushed_position_ < most) continue;
+    if (reader_->position() - flushed_position_ < most && reader_->unpublished() < 2 * most)
+      continue;
     if (Status status = publish(); !status) return status;
   }
   return Done{};
@@ -136,6 +139,11 @@ Status ProcessLog::serve_flush(uint64_t wanted) {
   flushes_done_ = wanted;
   reader_->set_flush_done(wanted);
   return Done{};
+}
+
+void ProcessLog::stop_writing() {
+  stopped_ = true;
+  if (converter_) converter_->stop_writing();
 }
 
 // First the file, then the slots: a collector that dies between the two loses nothing.
@@ -171,8 +179,11 @@ Status ProcessLog::fail(const Error& error) {
 
 void ProcessLog::discard(Phase phase) {
   phase_ = phase;
-  events_ = events();
   torn_records_ = torn_records();
+  overwritten_events_ = overwritten_events();
+  trace_bytes_ = trace_bytes();
+  unwritten_events_ = unwritten_events();
+  events_ = reader_ ? reader_->events() : 0;
   converter_.reset();
   writer_.reset();
   file_.reset();

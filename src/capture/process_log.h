@@ -40,6 +40,13 @@ class ProcessLog {
   // The caller has seen the process end.
   void note_exit(trace::ProcessExit exit) { noted_exit_ = exit; }
 
+  // Bytes of its trace so far, and an end to it: later events are counted, not written.
+  uint64_t trace_bytes() const { return file_ ? file_->size() : trace_bytes_; }
+  void stop_writing();
+  uint64_t unwritten_events() const {
+    return converter_ ? converter_->unwritten_events() : unwritten_events_;
+  }
+
   // Writes what is buffered (the process lives, the collector goes).
   Status flush();
 
@@ -49,7 +56,12 @@ class ProcessLog {
   const std::optional<Error>& obstacle() const { return obstacle_; }
   // Of the trace, once draining; pid is also known from the file's name before.
   uint32_t pid() const { return pid_; }
-  uint64_t events() const { return reader_ ? reader_->events() : events_; }
+  uint64_t events() const {  // in the trace
+    return (reader_ ? reader_->events() : events_) - unwritten_events();
+  }
+  uint64_t overwritten_events() const {
+    return reader_ ? reader_->overwritten_events() : overwritten_events_;
+  }
   uint64_t dropped_events() const { return dropped_events_; }
   uint64_t torn_records() const { return reader_ ? reader_->torn_records() : torn_records_; }
   trace::RunProcess run_process() const;
@@ -77,6 +89,10 @@ class ProcessLog {
   uint64_t events_ = 0;
   uint64_t dropped_events_ = 0;
   uint64_t torn_records_ = 0;
+  uint64_t overwritten_events_ = 0;
+  uint64_t unwritten_events_ = 0;
+  uint64_t trace_bytes_ = 0;
+  bool stopped_ = false;
   uint64_t flushed_position_ = 0;
   uint64_t flushes_done_ = 0;
 

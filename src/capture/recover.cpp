@@ -1,6 +1,5 @@
 #include "capture/recover.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -22,11 +21,10 @@ constexpr int kAttempts = 5;
 
 Result<Bytes> finish_from_log(LogReader& reader, LogToTrace& converter,
                               const trace::MemorySink& sink, bool alive) {
-  const auto state = reader.state();
-  if (!state) return state.error();
   // What is written while this reads is left alone: a busy process would keep it here for ever.
-  const uint64_t there = state->write_pos - std::min(state->write_pos, reader.position());
-  auto passed = reader.read(converter, alive, alive ? there : UINT64_MAX);
+  const auto there = reader.remaining();
+  if (!there) return there.error();
+  auto passed = reader.read(converter, alive, alive ? *there : UINT64_MAX);
   if (!passed) return passed.error();
   const ExitKind kind = alive ? ExitKind::running : ExitKind::vanished;
   if (Status status = converter.seal(reader, {kind, 0}); !status) return status.error();

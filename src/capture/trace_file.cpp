@@ -55,4 +55,9 @@ Status TraceFile::write(std::span<const std::byte> bytes) {
   return Done{};
 }
 
+Status TraceFile::sync() {
+  if (::fdatasync(fd_) == 0) return Done{};
+  return system_error(path_, "write", errno);
+}
+
 }  // namespace fragscope::capture

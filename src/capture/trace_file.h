@@ -21,6 +21,9 @@ class TraceFile final : public trace::ByteSink {
 
   // Never raises SIGXFSZ: RLIMIT_FSIZE is asked first.
   Status write(std::span<const std::byte> bytes) override;
+  uint64_t size() const { return size_; }
+  // Waits until all of it is on the disk.
+  Status sync();
 
  private:
   TraceFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}

@@ -19,6 +19,23 @@
 // - Slots at or above allocated_slots have no storage behind them yet: touching them would be a
 //   SIGBUS. Only the writer's growth raises allocated_slots (after posix_fallocate succeeded).
 // - The other end may be hostile: readers copy a slot, then check the commit word again.
+//
+// With a ring (ring_first_slot not 0) the log keeps the newest events instead of stopping:
+//
+//   | LogHeader | slots of blobs, as above | slots of events: the ring |
+//
+// - The slots before ring_first_slot hold blobs alone and follow the protocol above, with
+//   ring_first_slot for the capacity. What events refer to is so never overwritten.
+// - Events have positions of their own, from ring_write_pos; the slot is ring_first_slot + position
+//   % size of the ring. Nobody waits for a reader: a writer takes a slot of an earlier lap, whether
+//   it was read or not, by one exchange of its commit word for commit_word(position, writing). If
+//   another writer is in the slot at that moment or a later lap has it already, the event is
+//   dropped and counted. finish() takes the slot in the same way, so that it never touches an event
+//   that has taken its place.
+// - Readers look at the commit word a third time, after the copy: if it changed, the copy is not
+//   used. Positions that were overwritten before they were read are skipped and counted.
+// - The ring grows by chunks until it is as large as it may be or storage is refused; then
+//   kRingSettled is set in ring_slots and its size stands. Before that no position has wrapped.
 #pragma once
 
 #include <atomic>
@@ -31,7 +48,7 @@
 namespace fragscope::log {
 
 inline constexpr char kMagic[8] = {'F', 'S', 'L', 'O', 'G', '\r', '\n', '\0'};
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 inline constexpr uint64_t kHeaderBytes = 8192;
 inline constexpr uint64_t kSlotBytes = 96;
 inline constexpr uint64_t kChunkSlots = 16384;  // growth unit: 1.5 MiB
@@ -42,8 +59,11 @@ inline constexpr uint64_t kDefaultCapacityBytes = 1ull << 30;
 inline constexpr size_t kMaxApis = 512;
 // A mark that is set from outside travels in the header.
 inline constexpr size_t kMaxRequestBytes = 1000;
+// In ring_slots; sizes are multiples of kChunkSlots.
+inline constexpr uint64_t kRingSettled = 1;
 
-enum class SlotType : uint8_t { event = 1, blob = 2 };
+// writing: of a slot in the ring that its writer has taken and not filled yet.
+enum class SlotType : uint8_t { writing = 0, event = 1, blob = 2 };
 
 // commit word = (position + 1) << 8 | type << 1 | final
 inline constexpr uint64_t kCommitFinal = 1;
@@ -140,6 +160,12 @@ struct LogHeader {
   std::atomic<uint64_t> flush_wanted;    // number of the newest request to write all to disk
   std::atomic<uint64_t> flush_done;      // … that the collector has carried out
   char mark_text[kMaxRequestBytes + 1];  // NUL-terminated
+
+  // Since version 3 (before: zero). A ring of the newest events.
+  alignas(64) uint64_t ring_first_slot;  // multiple of kChunkSlots; 0: no ring
+  std::atomic<uint64_t> ring_slots;      // with storage, and kRingSettled; release by growth
+  std::atomic<uint64_t> ring_read_pos;   // how far the reader is; writers do not care
+  alignas(64) std::atomic<uint64_t> ring_write_pos;
 };
 
 static_assert(sizeof(Slot) == kSlotBytes);

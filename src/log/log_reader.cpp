@@ -9,37 +9,14 @@
 
 #include "event/event_names.h"
 #include "log/log_control.h"
+#include "log/slot_copies.h"
 
 namespace fragscope::log {
 namespace {
 
-constexpr uint64_t kBatchSlots = 1024;
 constexpr uint64_t kMaxCapacitySlots = uint64_t{1} << 36;  // 6 TiB: more is no header of ours
 constexpr uint64_t kMaxHeldSlots = 65536;                  // kept for resume(), see publish()
 constexpr size_t kHeaderFields = offsetof(LogHeader, api_calls);
-
-// Fills `out` from `offset` on; what the file does not hold (any more) becomes zero, which no
-// commit word is.
-Status pread_zero_filled(int fd, uint64_t offset, std::span<std::byte> out,
-                         const std::string& path) {
-  size_t done = 0;
-  while (done < out.size()) {
-    const ssize_t count =
-        ::pread(fd, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      return Error{ErrorCode::kPermission, path + ": cannot read: " + std::strerror(errno), offset};
-    }
-    if (count == 0) break;
-    done += static_cast<size_t>(count);
-  }
-  std::memset(out.data() + done, 0, out.size() - done);
-  return Done{};
-}
-
-const Slot& slot_at(const std::vector<std::byte>& copies, uint64_t i) {
-  return *reinterpret_cast<const Slot*>(copies.data() + i * kSlotBytes);
-}
 
 }  // namespace
 
@@ -61,6 +38,7 @@ Result<LogReader> LogReader::open(const std::string& path, Access access) {
   if (Status status = reader.load_header(); !status) return status.error();
   if (Status status = reader.check_header(); !status) return status.error();
   reader.capacity_ = reader.header_field<uint64_t>(offsetof(LogHeader, capacity_slots));
+  if (Status status = reader.open_ring(); !status) return status.error();
   reader.position_ = reader.published_ = reader.current().read_pos;
   return reader;
 }
@@ -118,6 +96,12 @@ LogState LogReader::current() const {
   state.dropped_events = header_field<uint64_t>(offsetof(LogHeader, dropped_events));
   state.grow_errno = header_field<uint32_t>(offsetof(LogHeader, grow_errno));
   state.finished = header_field<uint32_t>(offsetof(LogHeader, finished)) != 0;
+  if (!has_ring()) return state;
+  const uint64_t ring_stored = stored - std::min(stored, ring_first_slot_);
+  state.ring_first_slot = ring_first_slot_;
+  state.ring_write_pos = control_word(offsetof(LogHeader, ring_write_pos));
+  state.ring_slots =
+      std::min(control_word(offsetof(LogHeader, ring_slots)) & ~kRingSettled, ring_stored);
   return state;
 }
 
@@ -153,14 +137,32 @@ Result<std::map<uint16_t, uint64_t>> LogReader::api_calls() {
   return calls;
 }
 
+// Blobs of a ring are delivered again: which of them are known is not told by a position of events.
 void LogReader::resume(uint64_t position, uint64_t seq, uint64_t time_ns) {
-  known_before_ = position;
   seq_ = seq;
   last_time_ns_ = time_ns;
+  if (has_ring()) {
+    ring_position_ = position;
+    return;
+  }
+  known_before_ = position;
   if (position < position_) torn_ += position_ - position;
 }
 
 Result<uint64_t> LogReader::read(LogConsumer& consumer, bool process_alive, uint64_t max_slots) {
+  return has_ring() ? read_ring(consumer, process_alive, max_slots)
+                    : read_slots(consumer, process_alive, max_slots);
+}
+
+Result<uint64_t> LogReader::remaining() {
+  const auto now = state();
+  if (!now) return now.error();
+  const auto behind = [](uint64_t end, uint64_t at) { return end - std::min(end, at); };
+  return behind(now->write_pos, position_) + behind(now->ring_write_pos, ring_position_);
+}
+
+Result<uint64_t> LogReader::read_slots(LogConsumer& consumer, bool process_alive,
+                                       uint64_t max_slots) {
   uint64_t passed = 0;
   while (passed < max_slots) {
     if (Status status = load_header(); !status) return status.error();
@@ -244,17 +246,19 @@ uint64_t LogReader::deliver_batch(LogConsumer& consumer, uint64_t count, bool pr
 bool LogReader::deliver(LogConsumer& consumer, uint64_t commit, const Slot& slot) {
   switch (static_cast<SlotType>(commit >> 1 & 0x7f)) {
     case SlotType::event:
-      return deliver_event(consumer, slot.event);
+      return deliver_event(consumer, slot.event, position_ < known_before_);
     case SlotType::blob:
       return deliver_blob(consumer, slot.blob);
+    case SlotType::writing:
+      break;
   }
   return false;
 }
 
-bool LogReader::deliver_event(LogConsumer& consumer, const LogEvent& in) {
+bool LogReader::deliver_event(LogConsumer& consumer, const LogEvent& in, bool known) {
   const auto kind = kind_from_wire(in.kind);
   if (!kind) return false;
-  if (position_ < known_before_) return true;
+  if (known) return true;
   Event event;
   event.seq = ++seq_;
   event.time_ns = last_time_ns_ = std::max(last_time_ns_, in.time_ns);
@@ -307,7 +311,9 @@ Status LogReader::publish() {
   const uint64_t held = std::min({capacity_ / 4, kMaxHeldSlots, position_});
   const uint64_t target =
       std::max({blobs_.oldest_pending(position_), position_ - held, published_});
-  reinterpret_cast<LogHeader*>(region_.data())->read_pos.store(target, std::memory_order_release);
+  auto& header = *reinterpret_cast<LogHeader*>(region_.data());
+  header.read_pos.store(target, std::memory_order_release);
+  if (has_ring()) header.ring_read_pos.store(ring_position_, std::memory_order_release);
   published_ = target;
   return Done{};
 }

@@ -40,6 +40,10 @@ struct LogState {
   uint64_t readable_slots = 0;  // min(allocated_slots, capacity, what the file holds)
   uint64_t dropped_events = 0;
   uint32_t grow_errno = 0;  // 0: the log could always grow
+  // A ring of the newest events; all of the above but dropped_events is of the blobs then.
+  uint64_t ring_first_slot = 0;  // 0: there is none
+  uint64_t ring_write_pos = 0;
+  uint64_t ring_slots = 0;  // with storage, as far as the file holds them
   bool finished = false;    // the process ran its exit handlers
 };
 
@@ -74,11 +78,18 @@ class LogReader {
   // = nothing more now. `process_alive` false: takes pending records, skips and counts torn ones.
   Result<uint64_t> read(LogConsumer& consumer, bool process_alive, uint64_t max_slots = UINT64_MAX);
 
-  // Everything before it has been delivered (or skipped as torn).
-  uint64_t position() const { return position_; }
+  // Of events, if the log is a ring; else of events and blobs alike. Everything before it has been
+  // delivered (or skipped as torn or overwritten).
+  uint64_t position() const { return has_ring() ? ring_position_ : position_; }
+  // Whether newer events take the place of older ones, read or not.
+  bool has_ring() const { return ring_first_slot_ != 0; }
+  // Positions that were not passed yet when it was asked.
+  Result<uint64_t> remaining();
   uint64_t events() const { return seq_; }
   // Records whose writer died in the middle, that are impossible, or whose storage is gone.
   uint64_t torn_records() const { return torn_; }
+  // Events of a ring that newer ones took the place of before they were read.
+  uint64_t overwritten_events() const { return overwritten_; }
 
   // Slots read but not given back to the writers yet.
   uint64_t unpublished() const { return position_ - published_; }
@@ -99,18 +110,26 @@ class LogReader {
 
   Status load_header();
   Status check_header() const;
+  Status open_ring();
   template <typename T>
   T header_field(size_t offset) const;
   std::string header_text(size_t offset, size_t size) const;
   uint64_t file_bytes() const;
   LogState current() const;
 
+  Result<uint64_t> read_slots(LogConsumer& consumer, bool process_alive, uint64_t max_slots);
+  Result<uint64_t> read_ring(LogConsumer& consumer, bool process_alive, uint64_t max_slots);
+  Result<uint64_t> read_events(LogConsumer& consumer, bool process_alive, uint64_t end,
+                               uint64_t max_slots);
+  struct RingSlot;
+  bool pass_ring_slot(LogConsumer& consumer, const RingSlot& slot);
+  Status look_again(uint64_t index, uint64_t count);
   uint64_t end_of_records(const LogState& state, bool process_alive);
   Status copy_batch(uint64_t index, uint64_t count);
   Status check_not_drained();
   uint64_t deliver_batch(LogConsumer& consumer, uint64_t count, bool process_alive);
   bool deliver(LogConsumer& consumer, uint64_t commit, const Slot& slot);
-  bool deliver_event(LogConsumer& consumer, const LogEvent& in);
+  bool deliver_event(LogConsumer& consumer, const LogEvent& in, bool known);
   bool deliver_blob(LogConsumer& consumer, const BlobPart& part);
   uint64_t skip_unstored(const LogState& state, uint64_t end);
 
@@ -119,7 +138,8 @@ class LogReader {
   Access access_;
   std::vector<std::byte> header_;   // private copies: of the header, up to api_calls;
   std::vector<std::byte> commits_;  // of a batch of slots, first look;
-  std::vector<std::byte> slots_;    // of the same slots, content
+  std::vector<std::byte> slots_;    // of the same slots, content;
+  std::vector<std::byte> again_;    // of the same slots, last look (ring)
   BlobAssembler blobs_;
   uint64_t capacity_ = 0;
   std::optional<uint64_t> final_end_;  // of a dead process's records
@@ -130,6 +150,10 @@ class LogReader {
   uint64_t seq_ = 0;
   uint64_t last_time_ns_ = 0;
   uint64_t torn_ = 0;
+  uint64_t ring_first_slot_ = 0;
+  uint64_t ring_position_ = 0;
+  std::optional<uint64_t> final_ring_end_;  // of a dead process's events
+  uint64_t overwritten_ = 0;
 };
 
 }  // namespace fragscope::log

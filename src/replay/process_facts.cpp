@@ -122,6 +122,8 @@ ProcessFacts facts_of(const trace::ProcessInfo& process, const trace::TraceTable
       facts.torch_cuda_stacks = torch_cuda_stacks(*tables);
     }
   }
+  facts.overwritten_events = to_number(facts.property("log.overwritten_events")).value_or(0);
+  facts.unwritten_events = to_number(facts.property("trace.unwritten_events")).value_or(0);
   facts.block_source = to_source(facts.property("block_source"));
   return facts;
 }

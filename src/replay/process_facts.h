@@ -43,6 +43,8 @@ struct ProcessFacts {
   uint64_t event_count = 0;
   uint64_t dropped_events = 0;
   uint64_t torn_records = 0;
+  uint64_t overwritten_events = 0;          // of a ring: before, and between, what is in the trace
+  uint64_t unwritten_events = 0;            // beyond the bound of the trace, after what is in it
   std::optional<BlockSource> block_source;  // as the shim states it; absent: see the events
   std::map<std::string, std::string> properties;
   // From the tables; empty when those were not read.

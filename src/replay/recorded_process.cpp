@@ -121,6 +121,12 @@ std::string undecidable_reason(const BlockPlane& plane, const RecordedProcess& p
   return {};
 }
 
+std::string overwritten_reason(const ProcessFacts& facts) {
+  return std::to_string(facts.overwritten_events) +
+         " events were overwritten by newer ones (--ring): the recording begins in the middle of "
+         "the run, and what was allocated before is not known";
+}
+
 // A snapshot of segments alone.
 bool nothing_to_replay(const RecordedProcess& process) {
   return process.source == BlockSource::snapshot &&
@@ -144,6 +150,7 @@ RecordedProcess read_process(EventStream& events, const ProcessFacts& facts,
   process.rules = recorded_rules(facts, settings.split_rule, process.assumptions);
   VerifyPass pass(events, facts, process.rules, {settings.with_calls, settings.with_seqs});
   process.source = pass.plane.source();
+  if (facts.overwritten_events > 0) process.assumptions.push_back(overwritten_reason(facts));
   if (process.source == BlockSource::none) {
     process.modelled = true;
     process.devices = driver_calls(events, facts, pass.plane.saw_served_calls(), settings);
@@ -161,6 +168,9 @@ RecordedProcess read_process(EventStream& events, const ProcessFacts& facts,
                       "(_record_memory_history was off, or kept one entry): there is nothing to "
                       "replay"
                     : undecidable_reason(pass.plane, process);
+  if (facts.overwritten_events > 0 && process.undecidable.empty()) {
+    process.undecidable = overwritten_reason(facts);
+  }
   return process;
 }
 

@@ -206,6 +206,24 @@ void note_source(const ProcessMetrics& measured, std::vector<std::string>& notes
   }
 }
 
+void note_gaps(const replay::ProcessFacts& facts, std::vector<std::string>& notes) {
+  if (facts.overwritten_events > 0) {
+    notes.push_back(std::to_string(facts.overwritten_events) +
+                    " events were overwritten by newer ones (--ring): the recording begins in the "
+                    "middle of the run; figures are of what was allocated since, peaks are lower "
+                    "bounds");
+  }
+  if (facts.unwritten_events > 0) {
+    notes.push_back(std::to_string(facts.unwritten_events) +
+                    " events came after the trace had reached its bound (--max-trace): figures are "
+                    "of the time before, peaks are lower bounds");
+  }
+  if (const auto least = facts.property("stacks.min_bytes")) {
+    notes.push_back("memory of less than " + *least +
+                    " bytes was recorded without call stacks (--min-size)");
+  }
+}
+
 ProcessData process_frame(const ProcessMetrics& measured) {
   ProcessData data;
   data.pid = measured.facts.pid;
@@ -226,6 +244,7 @@ ProcessData process_frame(const ProcessMetrics& measured) {
     data.pinned_most_padding = metrics::KnownLevel::of(measured.torch_host->most_padding);
   }
   note_source(measured, data.notes);
+  note_gaps(measured.facts, data.notes);
   return data;
 }
 

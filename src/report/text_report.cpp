@@ -166,9 +166,10 @@ class TextWriter {
           bytes_text(data.pinned_most_padding.peak));
     }
     for (const PinnedHolderData& holder : data.pinned_holders) {
-      line("    {:>12} at the peak in {}, {} at the end{}", format_size(holder.peak_bytes),
+      line("    {:>12} at the peak in {}, {} at the end{}{}", format_size(holder.peak_bytes),
            holder.peak_count, format_size(holder.final_bytes),
-           holder.torch_host ? ", PyTorch's host allocator" : "");
+           holder.torch_host ? ", PyTorch's host allocator" : "",
+           holder.stack.empty() ? ", no stack shown" : "");
       stack(holder.stack, 17);
     }
   }

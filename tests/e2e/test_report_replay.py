@@ -44,8 +44,12 @@ def test_report_json_has_the_schema_and_the_figures():
     assert process["dropped_events"] == 0
     assert process["block_source"] == "adaptor"
     assert process["coverage"]["unhooked"] == {"cuFoo": 2}
-    assert process["pinned_bytes"] == {"driver": {"peak": 4096, "final": 4096},
-                                       "torch_host": {"peak": None, "final": None}}
+    unknown = {"peak": None, "final": None}
+    assert process["pinned_bytes"] == {
+        "driver": {"peak": 4096, "final": 4096}, "torch_host": unknown, "torch_host_most_padding": unknown,
+        "holders": [{"peak_bytes": 4096, "peak_count": 1, "final_bytes": 4096, "torch_host": False,
+                     "stack": []}]}
+    assert report["run"]["host_memory"] is None
     (device,) = process["devices"]
     assert (device["index"], device["name"], device["simulated"]) == (0, "Test card", True)
     assert device["total_bytes"] == 1 << 30

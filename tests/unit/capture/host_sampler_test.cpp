@@ -68,7 +68,7 @@ TEST_CASE("a worker without CUDA: its memory, its files with and without a name"
   });
   child.wait_for_step();
   HostSampler sampler = place.sampler();
-  REQUIRE(sampler.poll(5 * kSecond).ok());
+  REQUIRE(sampler.poll(5 * kSecond, true).ok());
   const trace::HostMemory memory = place.read();
   REQUIRE(memory.samples.size() == 1);
   const trace::HostSample& sample = memory.samples[0];
@@ -94,16 +94,16 @@ TEST_CASE("looks: denser at first, and what a file was not told waits for the ne
   capture_test::Child child([&](auto step) { step(); });
   child.wait_for_step();
   HostSampler sampler = place.sampler(kSecond * 1000);
-  REQUIRE(sampler.poll(1 * kSecond).ok());
+  REQUIRE(sampler.poll(1 * kSecond, true).ok());
   CHECK(place.read().samples.size() == 1);
-  REQUIRE(sampler.poll(1 * kSecond + 1).ok());  // too early
+  REQUIRE(sampler.poll(1 * kSecond + 1, true).ok());  // too early
   CHECK(place.read().samples.size() == 1);
-  REQUIRE(sampler.poll(1000 * kSecond).ok());
+  REQUIRE(sampler.poll(1000 * kSecond, true).ok());
   CHECK(place.read().samples.size() == 2);
   child.go_on();
   child.reap();
-  REQUIRE(sampler.poll(100'000 * kSecond).ok());  // nobody is left
-  REQUIRE(sampler.finish().ok());
+  REQUIRE(sampler.poll(100'000 * kSecond, true).ok());  // nobody is left
+  REQUIRE(sampler.finish(true).ok());
   CHECK(place.read().samples.size() == 2);
 }
 
@@ -113,8 +113,8 @@ TEST_CASE("a second collector of a run writes a file of its own") {
   child.wait_for_step();
   HostSampler first = place.sampler();
   HostSampler second = place.sampler();
-  REQUIRE(first.poll(1 * kSecond).ok());
-  REQUIRE(second.poll(2 * kSecond).ok());
+  REQUIRE(first.poll(1 * kSecond, true).ok());
+  REQUIRE(second.poll(2 * kSecond, true).ok());
   CHECK(place.read().samples.size() == 2);
   CHECK(fs::exists(place.run + "/host.2.jsonl"));
   child.go_on();
@@ -127,9 +127,24 @@ TEST_CASE("a directory that takes no file is told of once") {
   child.wait_for_step();
   HostSampler sampler(
       {place.run + "/gone", "", place.shm, kSecond, static_cast<uint32_t>(::getpid())});
-  CHECK_FALSE(sampler.poll(1 * kSecond).ok());
-  CHECK(sampler.poll(100 * kSecond).ok());
-  CHECK(sampler.finish().ok());
+  CHECK_FALSE(sampler.poll(1 * kSecond, true).ok());
+  CHECK(sampler.poll(100 * kSecond, true).ok());
+  CHECK(sampler.finish(true).ok());
+  child.go_on();
+  child.reap();
+}
+
+TEST_CASE("what was seen before a process recorded is written then, and nothing when none does") {
+  const Place place;
+  capture_test::Child child([&](auto step) { step(); });
+  child.wait_for_step();
+  HostSampler sampler = place.sampler();
+  REQUIRE(sampler.poll(1 * kSecond, false).ok());
+  REQUIRE(sampler.poll(100 * kSecond, false).ok());
+  REQUIRE(sampler.finish(false).ok());
+  CHECK(fs::is_empty(place.run));
+  REQUIRE(sampler.poll(1000 * kSecond, true).ok());
+  CHECK(place.read().samples.size() == 3);
   child.go_on();
   child.reap();
 }

@@ -37,9 +37,17 @@ struct Log {
   log::SharedRegion region;
   log::LogWriter writer;
 
-  Log(const std::string& path, uint64_t capacity, uint32_t pid = 77, uint64_t start_ticks = 12345)
-      : region(create(path, capacity)),
-        writer(region.data(), region.fd(), capacity, log::kChunkSlots) {
+  // `ring_first_slot` not 0: a ring from there on.
+  Log(const std::string& path, uint64_t capacity, uint32_t pid = 77, uint64_t start_ticks = 12345,
+      uint64_t ring_first_slot = 0)
+      : region(create(path, capacity)) {
+    if (ring_first_slot != 0) {
+      REQUIRE(log::reserve_storage(region.fd(),
+                                   log::kHeaderBytes + ring_first_slot * log::kSlotBytes,
+                                   log::kChunkSlots * log::kSlotBytes) == 0);
+    }
+    writer =
+        log::LogWriter(region.data(), region.fd(), capacity, log::kChunkSlots, ring_first_slot);
     log::LogHeader* header = writer.header();
     header->start_ticks = start_ticks;
     header->realtime_ns = 1'700'000'000'000'000'000;

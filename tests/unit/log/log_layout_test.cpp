@@ -34,6 +34,10 @@ TEST_CASE("offsets of the header") {
   CHECK(offsetof(log::LogHeader, flush_wanted) == 4504);
   CHECK(offsetof(log::LogHeader, flush_done) == 4512);
   CHECK(offsetof(log::LogHeader, mark_text) == 4520);
+  CHECK(offsetof(log::LogHeader, ring_first_slot) == 5568);
+  CHECK(offsetof(log::LogHeader, ring_slots) == 5576);
+  CHECK(offsetof(log::LogHeader, ring_read_pos) == 5584);
+  CHECK(offsetof(log::LogHeader, ring_write_pos) == 5632);
   CHECK(log::commit_word(0, log::SlotType::event, false) == 0x102);
   CHECK(log::commit_word(0, log::SlotType::event, true) == 0x103);
   CHECK(log::commit_word(6, log::SlotType::blob, true) == 0x705);

@@ -305,7 +305,7 @@ TEST_CASE("files that are no logs, or of a newer version") {
   const auto newer = LogReader::open(path, kInspect);
   REQUIRE_FALSE(newer.ok());
   CHECK(newer.error().code == ErrorCode::kNewerVersion);
-  CHECK(newer.error().text.find("version 3") != std::string::npos);
+  CHECK(newer.error().text.find("version 4") != std::string::npos);
 }
 
 TEST_CASE("hostile headers: no crash, no endless loop, nothing invented") {
