@@ -90,6 +90,7 @@ void leaks(std::string& out, const TraceFinding& finding, const StackLines& stac
            std::to_string(metrics::Survivors::kWindows) + " parts of the run\n";
     frames(out, "    ", stack_lines(leak.stack, finding.scene.seq));
   }
+  out += "  (fragscope attribute: how the run grew from step to step)\n";
 }
 
 // The setting that lets every request succeed at the lowest peak, or that none does.

@@ -306,6 +306,13 @@ class Judge {
           "calls it should have been enough: another process may hold the rest.");
       return;
     }
+    if (finding_.scene.refused_by_cuda == true && free_known_) {
+      decide(Verdict::kUnknown, Cause::unknown, Confidence::kLow);
+      finding_.explanation.alternatives.push_back(Verdict::kOtherProcess);
+      why("CUDA itself refused although the device had room a moment later: another process may have "
+          "held it just then, or the driver found no contiguous memory.");
+      return;
+    }
     if (split.stranded() >= request_.rounded) {
       strand(largest_stranded(split), Confidence::kMedium);
       finding_.explanation.alternatives.push_back(Verdict::kMemoryFractionCap);

@@ -7,8 +7,7 @@
 //                   capacity, unless what is held outside it (this process's other calls, other
 //                   processes) or a leak is at least as large as what is missing
 //   F >= a          the device had room: a limit refused (memory fraction). Where F is not
-//   recorded:
-//                   only if CUDA itself refused nothing
+//                   recorded: only if CUDA itself refused nothing; if it did refuse, unknown
 //   a free block of the right stream and pool was large enough: missed retry (PyTorch does not look
 //                   again after it has synchronised)
 //   live + s <= R + F < A + s   stranded by pending events: freed blocks that other streams use

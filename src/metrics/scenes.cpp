@@ -65,14 +65,14 @@ class SceneTaker {
  private:
   void apply(const BlockOp& op) {
     if (op.kind == BlockOpKind::segment_refused) {
-      refused_by_cuda_ = true;
+      refused_by_cuda_[op.device] = true;
       return;
     }
     DeviceState& device = devices_[op.device];
     device.heap.apply(op);
     if (op.kind == BlockOpKind::alloc) {
       device.alloc_seqs.push_back(op.seq);
-      refused_by_cuda_ = false;
+      refused_by_cuda_[op.device] = false;
     }
     device.descents.feed(device.heap.allocated_now());
     if (op.kind == BlockOpKind::oom) take_oom(op);
@@ -91,8 +91,8 @@ class SceneTaker {
     if (op.stream != kUnknown) scene.stream = op.stream;
     if (op.pool_known) scene.pool = op.pool;
     if (op.device_free != kUnknown) scene.device_free = op.device_free;
-    if (driver_recorded()) scene.refused_by_cuda = refused_by_cuda_;
-    refused_by_cuda_ = false;
+    if (driver_recorded()) scene.refused_by_cuda = refused_by_cuda_[op.device];
+    refused_by_cuda_[op.device] = false;
     add_refusal(std::move(scene));
   }
 
@@ -182,7 +182,7 @@ class SceneTaker {
   PinnedBytes pinned_;
   std::map<int32_t, DeviceState> devices_;
   std::vector<BlockOp> ops_;
-  bool refused_by_cuda_ = false;
+  std::map<int32_t, bool> refused_by_cuda_;  // by device, since its newest block
   std::vector<Scene> scenes_;
   std::vector<size_t> refusals_;  // positions in scenes_
 };
