@@ -11,6 +11,7 @@
 #include "diagnose/trace_verdict.h"
 #include "metrics/process_metrics.h"
 #include "replay/event_stream.h"
+#include "replay/recorded_process.h"
 #include "replay/replayer.h"
 #include "report/stack_lines.h"
 #include "symbolize/symbolizer.h"
@@ -26,6 +27,7 @@ using diagnose::Trial;
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxRefusals = 8;
+constexpr size_t kReplayedPins = 4;  // of a refusal
 // Settings that are tried on a fragmented run; more of them: fragscope advise.
 constexpr const char* kTrials[] = {"expandable_segments:True", "max_split_size_mb:32",
                                    "max_split_size_mb:64",     "max_split_size_mb:128",
@@ -64,6 +66,25 @@ std::vector<Trial> try_settings(replay::EventStream& events, const replay::Proce
   return trials;
 }
 
+// Replays the recording without each of the blocks that keep most from being used.
+void replay_pins(replay::EventStream& events, const replay::ProcessFacts& facts,
+                 std::vector<TraceFinding>& findings) {
+  replay::ReadSettings reading;
+  reading.with_calls = true;
+  reading.with_seqs = true;
+  const replay::RecordedProcess process = read_process(events, facts, reading);
+  for (TraceFinding& finding : findings) {
+    if (finding.cause != diagnose::Cause::stranded) continue;
+    for (size_t i = 0; i < process.devices.size(); ++i) {
+      if (process.devices[i].device != finding.scene.device) continue;
+      for (size_t pin = 0; pin < std::min(kReplayedPins, finding.pins.size()); ++pin) {
+        finding.pins[pin].replayed =
+            diagnose::replay_without(process, i, finding.pins[pin].block.seq);
+      }
+    }
+  }
+}
+
 ProcessFindings examine(const OpenRun& run, trace::TraceReader& reader) {
   reader.load_tables();
   const replay::ProcessFacts facts = process_facts(run, reader);
@@ -78,7 +99,10 @@ ProcessFindings examine(const OpenRun& run, trace::TraceReader& reader) {
     fragmented =
         fragmented || cause == diagnose::Cause::stranded || cause == diagnose::Cause::missed_retry;
   }
-  if (fragmented) result.trials = try_settings(events, facts);
+  if (fragmented) {
+    result.trials = try_settings(events, facts);
+    replay_pins(events, facts, result.findings);
+  }
   for (TraceFinding& finding : result.findings) {
     diagnose::adapt_actions(result.trials, finding.explanation);
   }
@@ -108,6 +132,11 @@ const char* kind_name(metrics::SceneKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+Json without_json(const std::optional<diagnose::WithoutBlock>& replayed) {
+  if (!replayed) return nullptr;
+  return {{"ooms", replayed->ooms}, {"reserved_peak_bytes", replayed->reserved_peak}};
+}
+
 Json finding_json(const TraceFinding& finding, const diagnose::StackLines& stack_lines) {
   Json out = {{"moment", kind_name(finding.scene.kind)},
               {"seq", finding.scene.seq},
@@ -127,6 +156,7 @@ Json finding_json(const TraceFinding& finding, const diagnose::StackLines& stack
                            {"size", pin.block.size},
                            {"gap_bytes", pin.gap},
                            {"releasable_bytes", pin.releasable},
+                           {"without", without_json(pin.replayed)},
                            {"stack", stack_lines(pin.block.stack, pin.block.seq)}});
   }
   out["leak_suspects"] = Json::array();

@@ -76,6 +76,11 @@ void pins(std::string& out, const TraceFinding& finding, const StackLines& stack
     out += "  block of " + format_size(pin.block.size) + " at " + hex(pin.block.address) +
            ": a free stretch of " + format_size(pin.gap);
     if (pin.releasable > 0) out += ", and its segment could be given back";
+    if (pin.replayed) {
+      out += "; replayed without it: " +
+             (pin.replayed->ooms == 0 ? "no request" : std::to_string(pin.replayed->ooms)) +
+             " refused, peak reserved " + format_size(pin.replayed->reserved_peak);
+    }
     out += "\n";
     frames(out, "    ", stack_lines(pin.block.stack, pin.block.seq));
   }

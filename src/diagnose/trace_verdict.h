@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "diagnose/memory_split.h"
+#include "diagnose/pin_replay.h"
 #include "diagnose/verdict.h"
 #include "metrics/gaps.h"
 #include "metrics/pinning.h"
@@ -50,6 +51,7 @@ struct PinGain {
   metrics::LayoutBlock block;
   uint64_t gap = 0;         // the free stretch that would be there
   uint64_t releasable = 0;  // the segment's size if nothing else lives in it, else 0
+  std::optional<WithoutBlock> replayed = std::nullopt;  // the recording without the block
 };
 
 struct LeakSuspect {

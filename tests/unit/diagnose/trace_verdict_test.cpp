@@ -91,6 +91,25 @@ TEST_CASE("trace verdict: pieces between live blocks are stranded, and what pins
   CHECK(finding.pins[0].releasable == 530 * kMiB);
 }
 
+TEST_CASE("trace verdict: the recording without the block that pins is replayed") {
+  RecordedModel recorded(card(1300));
+  split_segment(recorded, 530, 2);
+  const uint64_t pin = recorded.events().back().seq;
+  CHECK(recorded.alloc(800 * kMiB) == 0);
+  replay::ProcessFacts facts;
+  facts.properties["torch_version"] = "2.15";
+  facts.properties["device.0.total_bytes"] = std::to_string(1300 * kMiB);
+  replay::VectorStream stream(recorded.events());
+  replay::ReadSettings reading;
+  reading.with_calls = reading.with_seqs = true;
+  const auto process = replay::read_process(stream, facts, reading);
+  const auto without = replay_without(process, 0, pin);
+  REQUIRE(without);
+  CHECK(without->ooms == 0);
+  CHECK(without->reserved_peak == 800 * kMiB);
+  CHECK_FALSE(replay_without(process, 0, pin + 1000));
+}
+
 TEST_CASE("trace verdict: pieces of another stream are told apart") {
   RecordedModel recorded(card(330));
   split_segment(recorded, 200, 20, 7);
