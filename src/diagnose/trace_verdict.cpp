@@ -309,7 +309,8 @@ class Judge {
     if (finding_.scene.refused_by_cuda == true && free_known_) {
       decide(Verdict::kUnknown, Cause::unknown, Confidence::kLow);
       finding_.explanation.alternatives.push_back(Verdict::kOtherProcess);
-      why("CUDA itself refused although the device had room a moment later: another process may have "
+      why("CUDA itself refused although the device had room a moment later: another process may "
+          "have "
           "held it just then, or the driver found no contiguous memory.");
       return;
     }
