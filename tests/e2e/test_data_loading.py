@@ -21,6 +21,8 @@ class Images(Dataset):
 
 def was_seen(path):
     processes, seen = {}, set()
+    if not os.path.exists(path):  # not before the first look
+        return False
     for line in open(path).read().splitlines(keepends=True):
         if not line.endswith("\\n"):
             break
