@@ -102,6 +102,7 @@ Json device_json(const Attribution& data, const diagnose::StackLines& lines) {
                                 [](size_t i) { return lifetime_name(static_cast<Lifetime>(i)); })},
       {"modules", named_json(data.modules, true)},
       {"ranges", named_json(data.ranges, false)},
+      {"outer_ranges", named_json(data.outer_ranges, false)},
       {"stacks", stacks_json(data.stacks, lines)},
       {"outside", outside},
       {"rounding", stacks_json(data.rounding, lines)},

@@ -98,7 +98,7 @@ class Attributor {
     Device& device = at->second;
     switch (op.kind) {
       case BlockOpKind::alloc: {
-        device.timeline.allocate(op, roles_.of(op.stack, op.seq), ranges_.innermost(op.tid));
+        device.timeline.allocate(op, roles_.of(op.stack, op.seq), ranges_);
         const uint64_t bytes = op.size == kUnknown ? 0 : op.size;
         ++device.allocations;
         device.allocated_bytes += bytes;
@@ -156,6 +156,7 @@ class Attributor {
     std::map<std::pair<uint32_t, TensorRole>, StackShare> stacks;
     std::map<std::string, NamedShare> modules;
     std::map<std::string, NamedShare> ranges;
+    std::map<std::string, NamedShare> outer_ranges;
     std::map<uint32_t, StackShare> rounding;
     for (const BlockLife& block : device.timeline.census()) {
       if (block.size == kUnknown) continue;
@@ -181,15 +182,21 @@ class Attributor {
       stack.add(block.size);
       add_parts(block, role, device.timeline.census_step(), out);
       add_module(block, modules);
-      const auto text = texts_.find(block.range);
-      NamedShare& range = ranges[block.range != 0 && text != texts_.end() ? text->second : ""];
-      if (block.range != 0 && text != texts_.end()) range.name = text->second;
-      range.add(block.size);
+      add_range(block.range, block.size, ranges);
+      add_range(block.outer_range, block.size, outer_ranges);
     }
     out.stacks = values_of(stacks);
     out.modules = values_of(modules);
     out.ranges = values_of(ranges);
+    out.outer_ranges = values_of(outer_ranges);
     out.rounding = values_of(rounding, kMaxRounding);
+  }
+
+  void add_range(uint32_t text, uint64_t bytes, std::map<std::string, NamedShare>& ranges) const {
+    const auto words = texts_.find(text);
+    const std::string name = text != 0 && words != texts_.end() ? words->second : std::string();
+    ranges[name].name = name;
+    ranges[name].add(bytes);
   }
 
   void add_parts(const BlockLife& block, TensorRole role, uint32_t peak_step, Attribution& out) {

@@ -129,9 +129,10 @@ struct Attribution {
   std::array<Share, kLoopPhases> phases;
   std::array<Share, kLifetimes> lifetimes;
   std::vector<StackShare> stacks;
-  std::vector<NamedShare> modules;   // without a name: no frame of a forward
-  std::vector<NamedShare> ranges;    // innermost NVTX range that was open; without a name: none
-  std::vector<StackShare> rounding;  // bytes: block size less requested size, by stack
+  std::vector<NamedShare> modules;       // without a name: no frame of a forward
+  std::vector<NamedShare> ranges;        // innermost NVTX range that was open; without a name: none
+  std::vector<NamedShare> outer_ranges;  // the outermost
+  std::vector<StackShare> rounding;      // bytes: block size less requested size, by stack
   // Parts of roles that remedies ask for (memory_remedies.h).
   uint64_t activations_in_modules = 0;      // made by the forward of some module
   uint64_t optimizer_temporaries = 0;       // made by the optimizer's step

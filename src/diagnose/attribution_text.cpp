@@ -35,7 +35,8 @@ class Writer {
           "no module: weights, gradients, optimizer");
     const bool ranges =
         data_.ranges.size() > 1 || (!data_.ranges.empty() && !data_.ranges.front().name.empty());
-    if (ranges) named("by NVTX range that was open", data_.ranges, "none");
+    if (ranges) named("by NVTX range that was open, innermost", data_.ranges, "none");
+    if (ranges && nested()) named("by NVTX range, outermost", data_.outer_ranges, "none");
     stacks();
     around();
     growth();
@@ -44,6 +45,13 @@ class Writer {
   }
 
  private:
+  // The outermost ranges are others than the innermost.
+  bool nested() const {
+    return !std::equal(data_.ranges.begin(), data_.ranges.end(), data_.outer_ranges.begin(),
+                       data_.outer_ranges.end(),
+                       [](const auto& left, const auto& right) { return left.name == right.name; });
+  }
+
   void row(uint64_t bytes, uint64_t whole, const std::string& text) {
     char line[64];
     const double share =

@@ -41,7 +41,8 @@ LoopPhase LoopTimeline::phase_of(const StackRole& role, const replay::BlockOp& o
   return phase_;
 }
 
-void LoopTimeline::allocate(const replay::BlockOp& op, const StackRole& role, uint32_t range) {
+void LoopTimeline::allocate(const replay::BlockOp& op, const StackRole& role,
+                            const metrics::OpenRanges& ranges) {
   BlockLife life;
   life.address = op.address;
   life.size = op.size;
@@ -49,7 +50,8 @@ void LoopTimeline::allocate(const replay::BlockOp& op, const StackRole& role, ui
   life.seq = op.seq;
   life.stack = op.stack;
   life.tid = op.tid;
-  life.range = range;
+  life.range = ranges.innermost(op.tid);
+  life.outer_range = ranges.outermost(op.tid);
   life.act = role.act;
   life.told = role.told;
   life.phase = phase_of(role, op);

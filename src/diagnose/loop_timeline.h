@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "diagnose/attribution.h"
+#include "metrics/open_ranges.h"
 #include "replay/block_ops.h"
 
 namespace fragscope::diagnose {
@@ -22,7 +23,8 @@ struct BlockLife {
   uint64_t seq = 0;  // of the allocation
   uint32_t stack = kNoStack;
   uint32_t tid = 0;
-  uint32_t range = 0;  // text of the innermost open range; 0: none
+  uint32_t range = 0;        // text of the innermost open range; 0: none
+  uint32_t outer_range = 0;  // of the outermost
   Act act = Act::plain;
   bool told = false;  // its stack has frames
   LoopPhase phase = LoopPhase::setup;
@@ -41,7 +43,9 @@ class LoopTimeline {
   // `main_tid`: of the process's first thread.
   explicit LoopTimeline(uint32_t main_tid) : main_tid_(main_tid) {}
 
-  void allocate(const replay::BlockOp& op, const StackRole& role, uint32_t range);
+  // `ranges`: around it, by metrics/open_ranges.h.
+  void allocate(const replay::BlockOp& op, const StackRole& role,
+                const metrics::OpenRanges& ranges);
   void size(const replay::BlockOp& op);
   void free(const replay::BlockOp& op);
   // Keeps what is live now.

@@ -151,8 +151,9 @@ std::string library_of(const std::vector<Frame>& frames) {
     if (frame.python || frame.module.empty()) continue;
     any = true;
     if (is_runtime(frame.module)) continue;
-    if (!is_vendor_library(frame.module)) return "the program";
     const std::string_view name = base_name(frame.module);
+    const bool torch = name.starts_with("libtorch") || name.starts_with("libc10");
+    if (!torch && !is_vendor_library(frame.module)) return "the program";
     return std::string(name.substr(0, name.find_first_of(".-")));
   }
   return any ? "CUDA" : "the program";

@@ -44,8 +44,9 @@ struct StackRole {
 // Of frames as the symbolizer gives them: Python first, both innermost first.
 StackRole role_of(const std::vector<symbolize::Frame>& frames);
 
-// The library that a native stack came from: "libcublas", "libnccl", …; "CUDA" when there is
-// nothing but the runtime, "the program" otherwise.
+// The library that a native stack came from: "libcublas", "libnccl", …, "libtorch_cuda" for
+// PyTorch's own calls beside its allocator; "CUDA" when there is nothing but the runtime, "the
+// program" otherwise.
 std::string library_of(const std::vector<symbolize::Frame>& frames);
 
 // Remembers the roles of stacks.

@@ -1,6 +1,6 @@
 // Which of the program's ranges (NVTX, fragscope.range()) is open around an allocation?
 //
-// The innermost range that the allocating thread pushed; a thread without one (autograd's) is taken
+// The ranges that the allocating thread pushed; a thread without one (autograd's) is taken
 // to work for the only thread that has one, where there is only one. Ranges that may end on another
 // thread (range_start) do not nest and are left out. Threads: one at a time.
 #pragma once
@@ -25,14 +25,23 @@ class OpenRanges {
       if (at->second.empty()) open_.erase(at);
     }
   }
-  // Id of its text; 0: none is open.
+  // Ids of texts; 0: none is open.
   uint32_t innermost(uint32_t tid) const {
-    const auto own = open_.find(tid);
-    if (own != open_.end()) return own->second.back();
-    return open_.size() == 1 ? open_.begin()->second.back() : 0;
+    const std::vector<uint32_t>* ranges = around(tid);
+    return ranges ? ranges->back() : 0;
+  }
+  uint32_t outermost(uint32_t tid) const {
+    const std::vector<uint32_t>* ranges = around(tid);
+    return ranges ? ranges->front() : 0;
   }
 
  private:
+  const std::vector<uint32_t>* around(uint32_t tid) const {
+    const auto own = open_.find(tid);
+    if (own != open_.end()) return &own->second;
+    return open_.size() == 1 ? &open_.begin()->second : nullptr;
+  }
+
   std::map<uint32_t, std::vector<uint32_t>> open_;  // by thread, never empty
 };
 

@@ -31,7 +31,7 @@ def test_its_figures_and_their_sums(fragscope):
     assert device["live_bytes"] == 63 * MIB
     for table in ("roles", "phases", "lifetimes"):
         assert sum(share["bytes"] for share in device[table].values()) == device["live_bytes"]
-    for table in ("modules", "ranges", "stacks"):
+    for table in ("modules", "ranges", "outer_ranges", "stacks"):
         assert sum(share["bytes"] for share in device[table]) == device["live_bytes"]
     assert device["outside"] == [{"library": "the program", "bytes": 6 * MIB, "blocks": 1}]
     assert device["modules"][1]["name"] == "Net/Linear" and device["modules"][1]["line"] == 125

@@ -91,5 +91,6 @@ TEST_CASE("stack role: the library that asked CUDA") {
   const Frame shim = native("cudaMalloc", "/x/libfragscope.so");
   CHECK(library_of({shim, native("", "/x/libcublas.so.12")}) == "libcublas");
   CHECK(library_of({shim, native("f", "/src/app/app")}) == "the program");
+  CHECK(library_of({shim, native("g", "/x/libtorch_cuda.so")}) == "libtorch_cuda");
   CHECK(library_of({shim}) == "CUDA");
 }
