@@ -69,6 +69,9 @@ class Player:
     def free(self, name):
         self.named.pop(name, None)
 
+    def record(self, name, stream):
+        self.named[name].record_stream(self.streams.setdefault(stream, torch.cuda.Stream()))
+
     def fraction(self, share):
         torch.cuda.set_per_process_memory_fraction(float(share))
 
