@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "diagnose/explain_json.h"
@@ -85,6 +86,27 @@ void replay_pins(replay::EventStream& events, const replay::ProcessFacts& facts,
   }
 }
 
+// Growth from step to step, by the seq of each device's last refusal: what lived then is what lives
+// when nothing more is allocated.
+std::map<uint64_t, diagnose::Growth> growth_at_end(replay::EventStream& events,
+                                                   const metrics::ProcessMetrics& measured,
+                                                   trace::TraceReader& reader,
+                                                   const std::vector<metrics::Scene>& scenes) {
+  std::map<int32_t, uint64_t> last;
+  for (const metrics::Scene& scene : scenes) {
+    if (scene.kind == metrics::SceneKind::oom) last[scene.device] = scene.seq;
+  }
+  std::map<uint64_t, diagnose::Growth> growth;
+  if (last.empty()) return growth;
+  symbolize::Symbolizer symbols(reader.tables());
+  diagnose::StackRoles roles(&symbols);
+  for (auto& each : diagnose::attribute(events, measured, roles, reader.tables().texts)) {
+    const auto at = last.find(each.device);
+    if (at != last.end()) growth.emplace(at->second, std::move(each.growth));
+  }
+  return growth;
+}
+
 ProcessFindings examine(const OpenRun& run, trace::TraceReader& reader) {
   reader.load_tables();
   const replay::ProcessFacts facts = process_facts(run, reader);
@@ -93,8 +115,12 @@ ProcessFindings examine(const OpenRun& run, trace::TraceReader& reader) {
   const metrics::ProcessMetrics measured = metrics::measure_process(events, facts);
   ProcessFindings result{facts.pid, facts.program, {}, {}};
   bool fragmented = false;
-  for (const metrics::Scene& scene : metrics::scenes_of(events, measured, kMaxRefusals)) {
-    result.findings.push_back(diagnose::judge(scene, facts, measured.source));
+  const auto scenes = metrics::scenes_of(events, measured, kMaxRefusals);
+  const auto growth = growth_at_end(events, measured, reader, scenes);
+  for (const metrics::Scene& scene : scenes) {
+    const auto grown = growth.find(scene.seq);
+    result.findings.push_back(diagnose::judge(scene, facts, measured.source,
+                                              grown == growth.end() ? nullptr : &grown->second));
     const auto cause = result.findings.back().cause;
     fragmented =
         fragmented || cause == diagnose::Cause::stranded || cause == diagnose::Cause::missed_retry;
@@ -161,10 +187,12 @@ Json finding_json(const TraceFinding& finding, const diagnose::StackLines& stack
   }
   out["leak_suspects"] = Json::array();
   for (const diagnose::LeakSuspect& leak : finding.leaks) {
-    out["leak_suspects"].push_back({{"bytes", leak.bytes},
-                                    {"blocks", leak.blocks},
-                                    {"windows", leak.windows},
-                                    {"stack", stack_lines(leak.stack, finding.scene.seq)}});
+    out["leak_suspects"].push_back(
+        {{"bytes", leak.bytes},
+         {"blocks", leak.blocks},
+         {"windows", leak.steps > 0 ? Json(nullptr) : Json(leak.windows)},
+         {"steps", leak.steps > 0 ? Json(leak.steps) : Json(nullptr)},
+         {"stack", stack_lines(leak.stack, finding.scene.seq)}});
   }
   return out;
 }

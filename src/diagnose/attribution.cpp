@@ -222,6 +222,8 @@ class Attributor {
   static Growth growth_of(const Device& device) {
     Growth growth;
     const std::vector<uint64_t>& ends = device.timeline.step_ends();
+    growth.trained = device.timeline.step() > 0;
+    add_suspects(device, growth);
     if (ends.size() <= kWarmUpSteps) return growth;
     growth.steps = ends.size() - kWarmUpSteps;
     growth.first_bytes = ends[kWarmUpSteps];
@@ -230,34 +232,37 @@ class Attributor {
     for (size_t i = kWarmUpSteps + 1; i < ends.size(); ++i) {
       changes.push_back(static_cast<int64_t>(ends[i]) - static_cast<int64_t>(ends[i - 1]));
     }
-    if (!changes.empty()) {
-      const auto middle = changes.begin() + static_cast<std::ptrdiff_t>(changes.size() / 2);
-      std::nth_element(changes.begin(), middle, changes.end());
-      growth.median_change = *middle;
-    }
-    add_suspects(device, growth);
+    if (changes.empty()) return growth;
+    const auto middle = changes.begin() + static_cast<std::ptrdiff_t>(changes.size() / 2);
+    std::nth_element(changes.begin(), middle, changes.end());
+    growth.median_change = *middle;
     return growth;
   }
 
   // Blocks that were made after the warm-up and long enough before the end.
   static void add_suspects(const Device& device, Growth& growth) {
-    const uint32_t last = device.timeline.step();
+    const LoopTimeline& timeline = device.timeline;
+    const uint32_t last = growth.trained ? timeline.step() : timeline.calls();
     std::map<uint32_t, GrowthSuspect> by_stack;
     std::map<uint32_t, std::set<uint32_t>> steps;
-    for (const BlockLife& block : device.timeline.survivors()) {
-      if (block.size == kUnknown || block.step < kWarmUpSteps || block.step + 2 > last) continue;
+    for (const BlockLife& block : timeline.survivors()) {
+      const uint32_t step = growth.trained ? block.step : block.call;
+      if (block.size == kUnknown || step < kWarmUpSteps || step + 2 > last) continue;
+      if (!growth.trained && block.act != Act::forward) continue;
       GrowthSuspect& suspect = by_stack[block.stack];
       suspect.stack = block.stack;
       suspect.seq = block.seq;
       suspect.add(block.size);
-      steps[block.stack].insert(block.step);
+      steps[block.stack].insert(step);
     }
     const uint64_t looked_at = last > kWarmUpSteps + 1 ? last - kWarmUpSteps - 1 : 0;
     for (auto& [stack, suspect] : by_stack) {
       suspect.steps = steps[stack].size();
       const bool often =
           static_cast<double>(suspect.steps) >= kSuspectShare * static_cast<double>(looked_at);
-      if (suspect.steps >= kSuspectSteps && often) growth.suspects.push_back(suspect);
+      if (suspect.steps < kSuspectSteps || !often) continue;
+      growth.suspects.push_back(suspect);
+      growth.suspect_bytes += suspect.bytes;
     }
     most_first(growth.suspects);
     if (growth.suspects.size() > kMaxSuspects) growth.suspects.resize(kMaxSuspects);

@@ -98,7 +98,8 @@ struct Churn : Share {
   uint64_t seq = 0;
 };
 
-// A stack that left blocks behind in most steps.
+// A stack that left blocks behind in most steps. Where nothing is trained: forward stacks that did
+// so in most calls of the model.
 struct GrowthSuspect : Share {
   uint32_t stack = kNoStack;
   uint64_t seq = 0;
@@ -111,6 +112,8 @@ struct Growth {
   uint64_t first_bytes = 0;
   uint64_t last_bytes = 0;
   int64_t median_change = 0;
+  bool trained = true;         // false: there are no steps, the suspects are of calls of the model
+  uint64_t suspect_bytes = 0;  // of all suspects, listed or not
   std::vector<GrowthSuspect> suspects;
 };
 

@@ -131,16 +131,25 @@ class Writer {
 
   void growth() {
     const Growth& growth = data_.growth;
-    if (growth.steps < 2) return;
+    if (growth.steps < 2 && growth.suspects.empty()) return;
+    if (growth.steps < 2) {
+      out_ += "\nfrom call to call of the model\n";
+      suspects();
+      return;
+    }
     const auto change = static_cast<uint64_t>(std::abs(growth.median_change));
     out_ += "\nfrom step to step (" + std::to_string(growth.steps) + " steps after the warm-up)\n";
     out_ += "  " + format_size(growth.first_bytes) + " live after the first, " +
             format_size(growth.last_bytes) + " after the last, median change " +
             (growth.median_change < 0 ? "-" : "+") + format_size(change) + " a step\n";
-    for (const GrowthSuspect& suspect : growth.suspects) {
+    suspects();
+  }
+
+  void suspects() {
+    for (const GrowthSuspect& suspect : data_.growth.suspects) {
       out_ += "  left behind: " + format_size(suspect.bytes) + " in " +
               std::to_string(suspect.blocks) + " blocks, made in " + std::to_string(suspect.steps) +
-              " steps\n";
+              (data_.growth.trained ? " steps\n" : " calls\n");
       frames(suspect.stack, suspect.seq);
     }
   }

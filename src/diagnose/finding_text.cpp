@@ -90,9 +90,11 @@ void leaks(std::string& out, const TraceFinding& finding, const StackLines& stac
   if (finding.leaks.empty()) return;
   out += "\nplaces that left blocks behind all along the run\n";
   for (const LeakSuspect& leak : finding.leaks) {
-    out += "  " + format_size(leak.bytes) + " in " + std::to_string(leak.blocks) +
-           " blocks, from " + std::to_string(leak.windows) + " of " +
-           std::to_string(metrics::Survivors::kWindows) + " parts of the run\n";
+    out +=
+        "  " + format_size(leak.bytes) + " in " + std::to_string(leak.blocks) + " blocks, " +
+        (leak.steps > 0 ? "made in " + std::to_string(leak.steps) + " steps\n"
+                        : "from " + std::to_string(leak.windows) + " of " +
+                              std::to_string(metrics::Survivors::kWindows) + " parts of the run\n");
     frames(out, "    ", stack_lines(leak.stack, finding.scene.seq));
   }
   out += "  (fragscope attribute: how the run grew from step to step)\n";

@@ -33,6 +33,8 @@ LoopPhase LoopTimeline::phase_of(const StackRole& role, const replay::BlockOp& o
   } else if (role.act == Act::forward) {
     enter(LoopPhase::forward, op);
     saw_forward_ = true;
+    if (first_forward_stack_ == kNoStack) first_forward_stack_ = op.stack;
+    if (first_forward_stack_ == op.stack) ++calls_;
   } else if (role.act == Act::plain && phase_ == LoopPhase::optimizer) {
     enter(LoopPhase::between, op);
   } else if (role.act == Act::plain && phase_ == LoopPhase::backward) {
@@ -57,6 +59,7 @@ void LoopTimeline::allocate(const replay::BlockOp& op, const StackRole& role,
   life.phase = phase_of(role, op);
   life.recomputed = role.in_backward && !role.module.empty();
   life.step = step_;
+  life.call = calls_;
   life.stretch = stretch_;
   if (role.in_backward && op.tid != main_tid_) engine_tids_.insert(op.tid);
   if (life.size != kUnknown) live_bytes_ += life.size;

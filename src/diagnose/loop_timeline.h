@@ -30,6 +30,7 @@ struct BlockLife {
   LoopPhase phase = LoopPhase::setup;
   bool recomputed = false;  // a forward within a backward pass
   uint32_t step = 0;
+  uint32_t call = 0;     // of the model, where nothing is trained
   uint32_t stretch = 0;  // number of the stretch of one phase that it was made in
   // Of its free; `died_seq` 0: never freed.
   uint64_t died_seq = 0;
@@ -61,6 +62,9 @@ class LoopTimeline {
   // First allocation of each step but the first, by seq.
   const std::vector<uint64_t>& step_seqs() const { return step_seqs_; }
   const std::vector<uint64_t>& step_times_ns() const { return step_times_ns_; }
+  // Calls of the model: the stack of the first forward allocation came again. Layers of one class
+  // in a row count as calls, too.
+  uint32_t calls() const { return calls_; }
   uint32_t census_step() const { return census_step_; }
   uint32_t step() const { return step_; }  // of now; after all: the last one
   bool is_engine(uint32_t tid) const { return engine_tids_.count(tid) != 0; }
@@ -83,6 +87,8 @@ class LoopTimeline {
   uint64_t live_bytes_ = 0;
   LoopPhase phase_ = LoopPhase::setup;
   uint32_t step_ = 0;
+  uint32_t calls_ = 0;
+  uint32_t first_forward_stack_ = kNoStack;
   uint32_t stretch_ = 0;
   bool saw_forward_ = false;
   bool ended_ = false;

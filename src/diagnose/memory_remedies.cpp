@@ -49,9 +49,7 @@ class Remedies {
   }
 
   void leak() {
-    uint64_t bytes = 0;
-    for (const GrowthSuspect& suspect : data_.growth.suspects) bytes += suspect.bytes;
-    add("leak", bytes,
+    add("leak", data_.growth.suspect_bytes,
         "let go of what every step leaves behind (fragscope attribute names the lines): detach() "
         "or item() what is kept for logging");
   }

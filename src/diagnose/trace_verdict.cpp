@@ -23,7 +23,13 @@ constexpr size_t kPins = 8;
 constexpr uint64_t kLeakWindows = 6;
 constexpr uint64_t kLeakEvenness = 3;  // the fullest window holds at most this times the mean
 constexpr uint32_t kLeakDescents = 3;
-constexpr uint64_t kLeakShare = 20;  // at least 1/20 of the live bytes
+constexpr uint64_t kLeakShare = 20;     // at least 1/20 of the live bytes
+constexpr uint64_t kCallLeakShare = 2;  // … where nothing is trained: caches are kept on purpose
+// A device is as good as full: rests of that size are everywhere.
+constexpr uint64_t kFullPercent = 94;
+// What the driver and this process's context may take where that is not recorded.
+constexpr uint64_t kContextAllowance = kGiB;
+constexpr uint64_t kContextShare = 20;  // … at most 1/20 of the card
 
 struct Request {
   uint64_t rounded = 0;  // s
@@ -149,13 +155,15 @@ Derived derived_of(const MemorySplit& split) {
 // One finding in the making.
 class Judge {
  public:
-  Judge(const Scene& scene, const replay::ProcessFacts& facts, replay::BlockSource source)
+  Judge(const Scene& scene, const replay::ProcessFacts& facts, replay::BlockSource source,
+        const Growth* growth)
       : config_(config_of(facts)), request_(request_of(scene, config_)), source_(source) {
     finding_.scene = scene;
     finding_.split = split_memory(scene, request_.kind, facts.device(scene.device));
     finding_.figures = figures_of(scene, request_, finding_.split);
     finding_.explanation.derived = derived_of(finding_.split);
     finding_.leaks = leaks_of(scene, finding_.split.live);
+    if (growth) take_growth(*growth);
     finding_.gaps = metrics::largest_gaps(scene.layout, kGaps);
     finding_.pins = pins_of(scene);
   }
@@ -179,6 +187,19 @@ class Judge {
   }
 
  private:
+  void take_growth(const Growth& growth) {
+    const uint64_t share = growth.trained ? kLeakShare : kCallLeakShare;
+    if (growth.suspect_bytes == 0 || growth.suspect_bytes < finding_.split.live / share) return;
+    uint64_t by_windows = 0;
+    for (const LeakSuspect& suspect : finding_.leaks) by_windows += suspect.bytes;
+    if (growth.suspect_bytes <= by_windows) return;
+    grown_ = growth.suspect_bytes;
+    finding_.leaks.clear();
+    for (const GrowthSuspect& suspect : growth.suspects) {
+      finding_.leaks.push_back({suspect.stack, suspect.bytes, suspect.blocks, 0, suspect.steps});
+    }
+  }
+
   void decide(Verdict verdict, Cause cause, Confidence confidence) {
     finding_.explanation.verdict = verdict;
     finding_.explanation.confidence = confidence;
@@ -228,6 +249,8 @@ class Judge {
       why(text(split.pending) +
           " were freed already, but other streams used them and their events were not done (during "
           "a graph capture they cannot be waited for). With them the request would have fitted.");
+    } else if (nearly_full(active, obtainable)) {
+      full();
     } else if (active + request_.rounded > obtainable) {
       does_not_fit(active + request_.rounded - obtainable);
     } else if (free_ >= request_.segment) {
@@ -252,6 +275,46 @@ class Judge {
     }
   }
 
+  bool nearly_full(uint64_t active, uint64_t obtainable) const {
+    const bool fits = active + request_.rounded <= obtainable;
+    return fits && free_ < request_.segment &&
+           static_cast<double>(active + request_.rounded) * 100.0 >=
+               static_cast<double>(kFullPercent) * static_cast<double>(obtainable) &&
+           !fitting_piece_exists(finding_.scene, request_, config_);
+  }
+
+  // The request would fit into the last rests, if they were one piece.
+  void full() {
+    const MemorySplit& split = finding_.split;
+    const uint64_t large = split.total.value_or(0) / 5 * 2;
+    const bool others = others_hold() > 0 && others_hold() >= large;
+    const bool outside = split.outside.value_or(0) > 0 && split.outside.value_or(0) >= large;
+    if (leaked() > 0) {
+      decide(Verdict::kLeakSuspected, Cause::leak, Confidence::kMedium);
+      say_leaked();
+    } else if (others) {
+      decide(Verdict::kOtherProcess, Cause::other_process, Confidence::kMedium);
+      why(text(others_hold()) + " of the device are held by other processes (or by the driver).");
+    } else if (outside) {
+      decide(Verdict::kNonPytorchMemory, Cause::outside_pytorch, Confidence::kMedium);
+      why(text(*split.outside) + " are held by this process's own calls to CUDA.");
+    } else {
+      decide(Verdict::kTrueExhaustion, Cause::capacity, Confidence::kMedium);
+    }
+    finding_.explanation.alternatives.push_back(Verdict::kFragmentation);
+    why("What the allocator held or could get is as good as full: only " +
+        text(split.stranded() + free_) + " in pieces are not live.");
+  }
+
+  // Without what the driver and this process's context may take, where that is not known.
+  uint64_t others_hold() const {
+    const MemorySplit& split = finding_.split;
+    const uint64_t elsewhere = split.elsewhere.value_or(0);
+    if (split.context) return elsewhere;
+    const uint64_t own = std::min(kContextAllowance, split.total.value_or(0) / kContextShare);
+    return elsewhere - std::min(elsewhere, own);
+  }
+
   // Without the device's own word: what is left of its size when all that is known is taken off.
   bool assume_free() {
     const MemorySplit& split = finding_.split;
@@ -265,7 +328,7 @@ class Judge {
   void does_not_fit(uint64_t missing) {
     const MemorySplit& split = finding_.split;
     const uint64_t outside = split.outside.value_or(0);
-    const uint64_t elsewhere = split.elsewhere.value_or(0);
+    const uint64_t elsewhere = others_hold();
     why("Live blocks and the request need " + text(missing) +
         " more than the allocator held or could get.");
     const bool plain_calls = finding_.scene.layout.empty();
@@ -285,11 +348,16 @@ class Judge {
   }
 
   uint64_t leaked() const {
+    if (grown_ > 0) return grown_;
     uint64_t bytes = 0;
     for (const LeakSuspect& suspect : finding_.leaks) bytes += suspect.bytes;
     return bytes;
   }
   void say_leaked() {
+    if (grown_ > 0) {
+      why(text(grown_) + " of the live blocks were left behind step by step by the same places.");
+      return;
+    }
     why(text(leaked()) +
         " of the live blocks come from places that left blocks behind evenly all along the run, "
         "while memory fell " +
@@ -350,6 +418,7 @@ class Judge {
   replay::BlockSource source_;
   TraceFinding finding_;
   uint64_t free_ = 0;
+  uint64_t grown_ = 0;  // bytes of growth suspects, if they tell more than the windows
   bool free_known_ = true;
 };
 
@@ -363,8 +432,8 @@ std::string_view cause_name(Cause cause) {
 }
 
 TraceFinding judge(const Scene& scene, const replay::ProcessFacts& facts,
-                   replay::BlockSource source) {
-  return Judge(scene, facts, source).run();
+                   replay::BlockSource source, const Growth* growth) {
+  return Judge(scene, facts, source, growth).run();
 }
 
 }  // namespace fragscope::diagnose

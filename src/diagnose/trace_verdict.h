@@ -6,6 +6,7 @@
 //   A + s > R + F   live data and the request do not fit into what the allocator has or could get:
 //                   capacity, unless what is held outside it (this process's other calls, other
 //                   processes) or a leak is at least as large as what is missing
+//   A + s >= 94 % of R + F   as good as full: capacity (or a leak), fragmentation beside it
 //   F >= a          the device had room: a limit refused (memory fraction). Where F is not
 //                   recorded: only if CUDA itself refused nothing; if it did refuse, unknown
 //   a free block of the right stream and pool was large enough: missed retry (PyTorch does not look
@@ -22,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "diagnose/attribution.h"
 #include "diagnose/memory_split.h"
 #include "diagnose/pin_replay.h"
 #include "diagnose/verdict.h"
@@ -58,7 +60,8 @@ struct LeakSuspect {
   uint32_t stack = kNoStack;
   uint64_t bytes = 0;
   uint64_t blocks = 0;
-  uint64_t windows = 0;  // of Survivors::kWindows in which it left blocks
+  uint64_t windows = 0;  // of Survivors::kWindows in which it left blocks; 0: told by `steps`
+  uint64_t steps = 0;    // of the loop, or calls of the model, in which it did; 0: told by windows
 };
 
 struct TraceFinding {
@@ -73,7 +76,9 @@ struct TraceFinding {
   std::vector<LeakSuspect> leaks;
 };
 
+// `growth`: of the same device up to the scene, where it is known: what every step of the loop left
+// behind is a leak, also where nothing else ever falls.
 TraceFinding judge(const metrics::Scene& scene, const replay::ProcessFacts& facts,
-                   replay::BlockSource source);
+                   replay::BlockSource source, const Growth* growth = nullptr);
 
 }  // namespace fragscope::diagnose
