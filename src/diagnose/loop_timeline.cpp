@@ -26,6 +26,7 @@ void LoopTimeline::enter(LoopPhase phase, const replay::BlockOp& op) {
 
 // The phase that an allocation belongs to; moves the loop on.
 LoopPhase LoopTimeline::phase_of(const StackRole& role, const replay::BlockOp& op) {
+  plain_since_call_ |= role.act == Act::plain;
   if (role.act == Act::optimizer) {
     enter(LoopPhase::optimizer, op);
   } else if (role.in_backward) {
@@ -34,7 +35,10 @@ LoopPhase LoopTimeline::phase_of(const StackRole& role, const replay::BlockOp& o
     enter(LoopPhase::forward, op);
     saw_forward_ = true;
     if (first_forward_stack_ == kNoStack) first_forward_stack_ = op.stack;
-    if (first_forward_stack_ == op.stack) ++calls_;
+    if (first_forward_stack_ == op.stack && plain_since_call_) {
+      ++calls_;
+      plain_since_call_ = false;
+    }
   } else if (role.act == Act::plain && phase_ == LoopPhase::optimizer) {
     enter(LoopPhase::between, op);
   } else if (role.act == Act::plain && phase_ == LoopPhase::backward) {

@@ -62,8 +62,8 @@ class LoopTimeline {
   // First allocation of each step but the first, by seq.
   const std::vector<uint64_t>& step_seqs() const { return step_seqs_; }
   const std::vector<uint64_t>& step_times_ns() const { return step_times_ns_; }
-  // Calls of the model: the stack of the first forward allocation came again. Layers of one class
-  // in a row count as calls, too.
+  // Calls of the model: the stack of the first forward allocation came again, and the program
+  // itself allocated something in between (its inputs; layers of one class in a row are one call).
   uint32_t calls() const { return calls_; }
   uint32_t census_step() const { return census_step_; }
   uint32_t step() const { return step_; }  // of now; after all: the last one
@@ -89,6 +89,7 @@ class LoopTimeline {
   uint32_t step_ = 0;
   uint32_t calls_ = 0;
   uint32_t first_forward_stack_ = kNoStack;
+  bool plain_since_call_ = true;
   uint32_t stretch_ = 0;
   bool saw_forward_ = false;
   bool ended_ = false;

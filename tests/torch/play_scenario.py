@@ -72,6 +72,22 @@ class Player:
     def record(self, name, stream):
         self.named[name].record_stream(self.streams.setdefault(stream, torch.cuda.Stream()))
 
+    def train(self, what):
+        model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(16)]).cuda()
+        optimizer = torch.optim.Adam(model.parameters())
+        rows = 40000 if what == "big" else 512
+        while True:
+            output = model(torch.randn(rows, 1024).cuda())
+            loss = output.square().mean()
+            if what == "eval":
+                self.kept.append(output)
+                continue
+            if what == "graph":
+                self.kept.append(loss)
+            optimizer.zero_grad()
+            loss.backward(retain_graph=what == "graph")
+            optimizer.step()
+
     def fraction(self, share):
         torch.cuda.set_per_process_memory_fraction(float(share))
 

@@ -250,6 +250,25 @@ TEST_CASE("trace verdict: what nobody of this process holds is another's") {
   CHECK(finding.split.elsewhere == 600 * kMiB);
 }
 
+TEST_CASE("trace verdict: a context that was not recorded is not another process") {
+  RecordedModel recorded(card(960));
+  recorded.alloc(900 * kMiB);
+  CHECK(recorded.alloc(100 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 1000);  // 40 MiB are the driver's
+  CHECK(finding.split.elsewhere == 40 * kMiB);
+  CHECK(finding.cause == Cause::capacity);
+}
+
+TEST_CASE("trace verdict: the last rests of a full device are no fragmentation") {
+  RecordedModel recorded(card(1000));
+  recorded.alloc(900 * kMiB);
+  split_segment(recorded, 90, 66);
+  CHECK(recorded.alloc(26 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 1000);
+  CHECK(finding.cause == Cause::capacity);
+  CHECK(finding.explanation.alternatives == std::vector{Verdict::kFragmentation});
+}
+
 TEST_CASE("trace verdict: survivors of every step are a leak, weights are not") {
   RecordedModel recorded(card(400));
   const auto alloc = [&](uint64_t bytes, uint32_t stack) {
