@@ -2,14 +2,23 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "diagnose/advice.h"
 #include "diagnose/advice_text.h"
+#include "diagnose/attribution.h"
+#include "diagnose/data_loading.h"
+#include "diagnose/memory_remedies.h"
+#include "metrics/process_metrics.h"
 #include "replay/event_stream.h"
+#include "simcuda/sim_config.h"
+#include "symbolize/symbolizer.h"
 #include "tools/command.h"
+#include "tools/data_loading_facts.h"
 #include "tools/progress.h"
 #include "tools/run_analysis.h"
 
@@ -27,6 +36,8 @@ struct AdviseOptions {
   std::string objective = "peak";
   uint32_t pid = 0;  // 0: all
   bool json = false;
+  bool data_loading = false;
+  uint64_t cores = 0;  // 0: this machine's
 };
 
 Result<AdviceSettings> parse_objective(const std::string& text) {
@@ -59,7 +70,39 @@ struct Advised {
   std::string undecidable;
   std::vector<std::string> notes;
   std::optional<Advice> advice;
+  std::optional<diagnose::Attribution> attribution;  // absent: no blocks were recorded
 };
+
+// By device.
+std::map<int32_t, diagnose::Attribution> attributions(trace::TraceReader& reader,
+                                                      const replay::ProcessFacts& facts) {
+  reader.load_tables();
+  ProcessEvents events(reader, facts);
+  const metrics::ProcessMetrics measured = metrics::measure_process(events.stream(), facts);
+  symbolize::Symbolizer symbols(reader.tables());
+  diagnose::StackRoles roles(&symbols);
+  std::map<int32_t, diagnose::Attribution> by_device;
+  for (auto& each : diagnose::attribute(events.stream(), measured, roles, reader.tables().texts)) {
+    by_device.emplace(each.device, std::move(each));
+  }
+  return by_device;
+}
+
+// The smallest known cards on which the run fits with the advised settings: what the allocator
+// reserves and the context; what libraries take beside them is not in it.
+std::vector<const simcuda::GpuPreset*> cards_for(const Advice& advice) {
+  constexpr size_t kCards = 3;
+  std::vector<const simcuda::GpuPreset*> cards;
+  for (const simcuda::GpuPreset& gpu : simcuda::gpu_presets()) {
+    const uint64_t context = std::min(gpu.total_bytes, gpu.context_bytes);
+    if (gpu.total_bytes - context >= advice.unlimited_peak) cards.push_back(&gpu);
+  }
+  std::stable_sort(cards.begin(), cards.end(), [](const auto* left, const auto* right) {
+    return left->total_bytes < right->total_bytes;
+  });
+  if (cards.size() > kCards) cards.resize(kCards);
+  return cards;
+}
 
 void advise_process(const OpenRun& run, trace::TraceReader& reader, const AdviceSettings& settings,
                     std::vector<Advised>& all) {
@@ -68,6 +111,7 @@ void advise_process(const OpenRun& run, trace::TraceReader& reader, const Advice
   replay::TraceStream stream(reader);
   replay::ReadSettings reading;
   reading.with_calls = true;
+  reading.with_seqs = true;
   reading.device_memory = settings.device_bytes;
   const replay::RecordedProcess process = read_process(stream, base.facts, reading);
   base.torch_version = process.rules.profile.name;
@@ -75,6 +119,7 @@ void advise_process(const OpenRun& run, trace::TraceReader& reader, const Advice
       process.rules.profile.has_generic_variable ? "PYTORCH_ALLOC_CONF" : "PYTORCH_CUDA_ALLOC_CONF";
   base.notes = process.assumptions;
   if (!process.modelled) base.undecidable = process.undecidable;
+  auto attributed = attributions(reader, base.facts);
   for (size_t i = 0; i < process.devices.size(); ++i) {
     if (process.devices[i].calls.calls.empty()) continue;
     Advised advised = base;
@@ -83,6 +128,10 @@ void advise_process(const OpenRun& run, trace::TraceReader& reader, const Advice
     // What a run had of the device, libraries and context taken off, or what is asked for.
     if (settings.device_bytes) own.device_bytes = process.devices[i].capacity;
     advised.capacity = own.device_bytes ? own.device_bytes : process.devices[i].capacity;
+    if (const auto found = attributed.find(advised.device); found != attributed.end()) {
+      advised.attribution = std::move(found->second);
+      own.step_seqs = advised.attribution->step_seqs;
+    }
     if (advised.undecidable.empty()) {
       Progress progress("settings", diagnose::settings_grid(process.rules.profile).size());
       advised.advice =
@@ -125,7 +174,38 @@ Json advised_json(const Advised& advised) {
   out["searched"] = advice.searched;
   out["exhaustive"] = advice.exhaustive;
   out["tried"] = tried;
+  out["unlimited_peak_bytes"] = advice.unlimited_peak;
+  out["cards"] = Json::array();
+  for (const simcuda::GpuPreset* gpu : cards_for(advice)) {
+    out["cards"].push_back({{"gpu", gpu->id}, {"total_bytes", gpu->total_bytes}});
+  }
+  out["remedies"] = Json::array();
+  if (!advised.attribution) return out;
+  for (const auto& remedy : diagnose::memory_remedies(*advised.attribution)) {
+    out["remedies"].push_back(
+        {{"name", remedy.name}, {"bytes", remedy.bytes}, {"text", remedy.text}});
+  }
   return out;
+}
+
+std::string beyond_settings(const Advised& advised) {
+  std::string text;
+  if (advised.attribution) {
+    const auto remedies = diagnose::memory_remedies(*advised.attribution);
+    if (!remedies.empty()) {
+      text += "\nwhat would lower the peak itself (each alone; they overlap)\n" +
+              diagnose::remedies_text(remedies, advised.attribution->live_bytes);
+    }
+  }
+  const auto cards = cards_for(*advised.advice);
+  if (cards.empty()) return text;
+  text += fmt::format("\ncards that hold {} and the context (fragscope fit tries them): ",
+                      format_size(advised.advice->unlimited_peak));
+  for (size_t i = 0; i < cards.size(); ++i) {
+    text += fmt::format("{}{} ({})", i > 0 ? ", " : "", cards[i]->id,
+                        format_size(cards[i]->total_bytes));
+  }
+  return text + "\n";
 }
 
 std::string text_of(const std::vector<Advised>& all) {
@@ -138,6 +218,7 @@ std::string text_of(const std::vector<Advised>& all) {
         advised.capacity ? ", " + format_size(*advised.capacity) + " to be had" : std::string());
     if (advised.advice) {
       text += diagnose::advice_text(*advised.advice, advised.variable);
+      text += beyond_settings(advised);
     } else {
       text += "undecidable: " + advised.undecidable + "\n";
     }
@@ -146,7 +227,71 @@ std::string text_of(const std::vector<Advised>& all) {
   return text;
 }
 
+Json loading_json(const diagnose::LoadingFacts& facts, const diagnose::LoadingAdvice& advice) {
+  const auto known = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
+  Json rules = Json::array();
+  for (const diagnose::LoadingRule& rule : advice.rules) {
+    rules.push_back({{"name", rule.name},
+                     {"says", rule.says},
+                     {"verdict", diagnose::rule_verdict_name(rule.verdict)},
+                     {"bytes", known(rule.bytes)},
+                     {"why", rule.why}});
+  }
+  Json counts = Json::array();
+  for (const diagnose::WorkerCount& count : advice.counts) {
+    counts.push_back({{"name", count.name},
+                      {"least", known(count.least)},
+                      {"most", known(count.most)},
+                      {"pinning", known(count.pinning)}});
+  }
+  return {{"measured",
+           {{"card_bytes", known(facts.card_bytes)},
+            {"pinned_peak_bytes", known(facts.pinned_peak)},
+            {"pinned_torch_bytes", known(facts.pinned_torch)},
+            {"pinned_padding_bytes", known(facts.pinned_padding)},
+            {"batch_bytes", known(facts.batch_bytes)},
+            {"step_seconds", known(facts.step_seconds)},
+            {"wait_seconds", known(facts.wait_seconds)},
+            {"workers", known(facts.workers)},
+            {"workers_with_device", known(facts.workers_with_device)},
+            {"worker_bytes", known(facts.worker_bytes)},
+            {"shm_peak_bytes", known(facts.shm_peak)},
+            {"shm_total_bytes", known(facts.shm_total)},
+            {"available_least_bytes", known(facts.available_least)},
+            {"cores", facts.cores},
+            {"simulated", facts.simulated}}},
+          {"in_flight_bytes", known(advice.in_flight_bytes)},
+          {"rules", rules},
+          {"counts", counts},
+          {"recommended", known(advice.recommended)},
+          {"reasons", advice.reasons}};
+}
+
+// The section about data loading, alone: no setting of the allocator depends on it.
+int run_data_loading(const AdviseOptions& options) {
+  auto run = open_run(options.path);
+  if (!run.ok()) return fail(run.error());
+  uint64_t events = 0;
+  for (const trace::TraceReader& reader : run->processes) events += reader.process().event_count;
+  const diagnose::LoadingFacts facts = data_loading_facts(*run, options.cores);
+  const diagnose::LoadingAdvice advice = diagnose::advise_loading(facts);
+  std::string text = diagnose::loading_text(facts, advice);
+  if (options.json) {
+    const Json document = {{"schema", 1},
+                           {"data_loading", loading_json(facts, advice)},
+                           {"warnings", all_warnings(*run)}};
+    text = document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+  const int code = reading_exit_code(*run, events);
+  if (code == kExitNothingRecorded) {
+    return fail(fmt::format("{}: no events were recorded", options.path), code);
+  }
+  const int written = print_output(text);
+  return written != kExitOk ? written : code;
+}
+
 int run_advise(const AdviseOptions& options) {
+  if (options.data_loading) return run_data_loading(options);
   const auto settings = parse_objective(options.objective);
   if (!settings.ok()) return fail(settings.error());
   auto run = open_run(options.path);
@@ -200,6 +345,14 @@ void add_advise_command(CLI::App& app, CommandContext& context) {
                    "reserved on a device of that size)")
       ->capture_default_str();
   command->add_option("--pid", options->pid, "only this process");
+  CLI::Option* loading =
+      command->add_flag("--data-loading", options->data_loading,
+                        "instead: what pinning and workers cost, and how many workers to use");
+  command
+      ->add_option("--cores", options->cores,
+                   "with --data-loading: cores of the machine that is asked about (this one's)")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{4096}))
+      ->needs(loading);
   command->add_flag("--json", options->json, "as JSON");
   command->callback([options, &context] { context.exit_code = run_advise(*options); });
 }

@@ -24,6 +24,7 @@ struct SweepOptions {
   std::string gpu;
   std::string alloc_conf;
   std::string metric;
+  std::string step_mark;
   unsigned repeats = 1;
   std::string output;
   bool json = false;
@@ -47,6 +48,8 @@ Json combination_json(const SweepPlan& plan, const SweepCombination& combination
                     {"allocated_peak_bytes", or_null(run.allocated_peak)},
                     {"driver_peak_bytes", or_null(run.driver_peak)},
                     {"pinned_peak_bytes", or_null(run.pinned_peak)},
+                    {"rss_peak_bytes", or_null(run.rss_peak)},
+                    {"shm_peak_bytes", or_null(run.shm_peak)},
                     {"ooms", run.ooms}});
   }
   return {{"values", values}, {"runs", runs}};
@@ -76,8 +79,9 @@ std::string peak_text(const SweepCombination& combination,
 std::string table(const SweepPlan& plan, const std::vector<SweepCombination>& all) {
   std::string text;
   for (const Variable& variable : plan.variables) text += fmt::format("{:>10} ", variable.name);
-  text += fmt::format("{:>24} {:>22} {:>12} {:>12} {:>12} {:>5}  {}\n", "metric", "seconds",
-                      "reserved", "allocated", "pinned", "OOMs", "ended");
+  text += fmt::format("{:>24} {:>22} {:>12} {:>12} {:>12} {:>12} {:>12} {:>5}  {}\n",
+                      plan.step_mark.empty() ? "metric" : "steps/s", "seconds", "reserved",
+                      "allocated", "pinned", "host", "/dev/shm", "OOMs", "ended");
   const auto winner = winner_of(all);
   for (size_t i = 0; i < all.size(); ++i) {
     const SweepCombination& each = all[i];
@@ -92,12 +96,12 @@ std::string table(const SweepPlan& plan, const std::vector<SweepCombination>& al
       if (run.exit_code != 0) code = run.exit_code;
     }
     for (const std::string& value : each.values) text += fmt::format("{:>10} ", one_line(value));
-    text += fmt::format("{:>24} {:>22} {:>12} {:>12} {:>12} {:>5}  {}{}\n", spread(metrics),
-                        spread(seconds), peak_text(each, &SweepFigures::reserved_peak),
-                        peak_text(each, &SweepFigures::allocated_peak),
-                        peak_text(each, &SweepFigures::pinned_peak), ooms,
-                        code == 0 ? "well" : fmt::format("exit code {}", code),
-                        winner == i ? "   <- best" : "");
+    text += fmt::format(
+        "{:>24} {:>22} {:>12} {:>12} {:>12} {:>12} {:>12} {:>5}  {}{}\n", spread(metrics),
+        spread(seconds), peak_text(each, &SweepFigures::reserved_peak),
+        peak_text(each, &SweepFigures::allocated_peak), peak_text(each, &SweepFigures::pinned_peak),
+        peak_text(each, &SweepFigures::rss_peak), peak_text(each, &SweepFigures::shm_peak), ooms,
+        code == 0 ? "well" : fmt::format("exit code {}", code), winner == i ? "   <- best" : "");
   }
   return text;
 }
@@ -116,6 +120,7 @@ Result<SweepPlan> make_plan(const SweepOptions& options) {
     plan.run_options.insert(plan.run_options.end(), {"--alloc-conf", options.alloc_conf});
   }
   plan.metric = options.metric;
+  plan.step_mark = options.step_mark;
   plan.repeats = options.repeats;
   plan.command = options.command;
   plan.directory = options.output;
@@ -171,9 +176,15 @@ void add_sweep_command(CLI::App& app, CommandContext& context) {
       ->required();
   command->add_option("--gpu", options->gpu, "Simulate this GPU (times are then not those of one)");
   command->add_option("--alloc-conf", options->alloc_conf, "PyTorch's settings for every run");
-  command->add_option("--metric", options->metric,
-                      "What counts: a regular expression with one group, the last match in the "
-                      "output; more is better. Without: the shortest run");
+  CLI::Option* metric =
+      command->add_option("--metric", options->metric,
+                          "What counts: a regular expression with one group, the last match in the "
+                          "output; more is better. Without: the shortest run");
+  command
+      ->add_option("--step-mark", options->step_mark,
+                   "What counts: steps a second, where each step begins with a mark or an NVTX "
+                   "range of this text")
+      ->excludes(metric);
   command->add_option("--repeats", options->repeats, "Runs of each combination")
       ->check(CLI::Range(1u, kMostRepeats))
       ->capture_default_str();

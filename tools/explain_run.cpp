@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "diagnose/explain_json.h"
@@ -11,6 +12,7 @@
 #include "diagnose/trace_verdict.h"
 #include "metrics/process_metrics.h"
 #include "replay/event_stream.h"
+#include "replay/recorded_process.h"
 #include "replay/replayer.h"
 #include "report/stack_lines.h"
 #include "symbolize/symbolizer.h"
@@ -26,6 +28,7 @@ using diagnose::Trial;
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxRefusals = 8;
+constexpr size_t kReplayedPins = 4;  // of a refusal
 // Settings that are tried on a fragmented run; more of them: fragscope advise.
 constexpr const char* kTrials[] = {"expandable_segments:True", "max_split_size_mb:32",
                                    "max_split_size_mb:64",     "max_split_size_mb:128",
@@ -65,6 +68,46 @@ std::vector<Trial> try_settings(replay::EventStream& events, const replay::Proce
   return trials;
 }
 
+// Replays the recording without each of the blocks that keep most from being used.
+void replay_pins(replay::EventStream& events, const replay::ProcessFacts& facts,
+                 std::vector<TraceFinding>& findings) {
+  replay::ReadSettings reading;
+  reading.with_calls = true;
+  reading.with_seqs = true;
+  const replay::RecordedProcess process = read_process(events, facts, reading);
+  for (TraceFinding& finding : findings) {
+    if (finding.cause != diagnose::Cause::stranded) continue;
+    for (size_t i = 0; i < process.devices.size(); ++i) {
+      if (process.devices[i].device != finding.scene.device) continue;
+      for (size_t pin = 0; pin < std::min(kReplayedPins, finding.pins.size()); ++pin) {
+        finding.pins[pin].replayed =
+            diagnose::replay_without(process, i, finding.pins[pin].block.seq);
+      }
+    }
+  }
+}
+
+// Growth from step to step, by the seq of each device's last refusal: what lived then is what lives
+// when nothing more is allocated.
+std::map<uint64_t, diagnose::Growth> growth_at_end(replay::EventStream& events,
+                                                   const metrics::ProcessMetrics& measured,
+                                                   trace::TraceReader& reader,
+                                                   const std::vector<metrics::Scene>& scenes) {
+  std::map<int32_t, uint64_t> last;
+  for (const metrics::Scene& scene : scenes) {
+    if (scene.kind == metrics::SceneKind::oom) last[scene.device] = scene.seq;
+  }
+  std::map<uint64_t, diagnose::Growth> growth;
+  if (last.empty()) return growth;
+  symbolize::Symbolizer symbols(reader.tables());
+  diagnose::StackRoles roles(&symbols);
+  for (auto& each : diagnose::attribute(events, measured, roles, reader.tables().texts)) {
+    const auto at = last.find(each.device);
+    if (at != last.end()) growth.emplace(at->second, std::move(each.growth));
+  }
+  return growth;
+}
+
 ProcessFindings examine(const OpenRun& run, trace::TraceReader& reader) {
   reader.load_tables();
   const replay::ProcessFacts facts = process_facts(run, reader);
@@ -74,13 +117,20 @@ ProcessFindings examine(const OpenRun& run, trace::TraceReader& reader) {
   ProcessFindings result{
       facts.pid, facts.program, replay::limits_in_force(facts.properties), {}, {}};
   bool fragmented = false;
-  for (const metrics::Scene& scene : metrics::scenes_of(events, measured, kMaxRefusals)) {
-    result.findings.push_back(diagnose::judge(scene, facts, measured.source));
+  const auto scenes = metrics::scenes_of(events, measured, kMaxRefusals);
+  const auto growth = growth_at_end(events, measured, reader, scenes);
+  for (const metrics::Scene& scene : scenes) {
+    const auto grown = growth.find(scene.seq);
+    result.findings.push_back(diagnose::judge(scene, facts, measured.source,
+                                              grown == growth.end() ? nullptr : &grown->second));
     const auto cause = result.findings.back().cause;
     fragmented =
         fragmented || cause == diagnose::Cause::stranded || cause == diagnose::Cause::missed_retry;
   }
-  if (fragmented) result.trials = try_settings(events, facts);
+  if (fragmented) {
+    result.trials = try_settings(events, facts);
+    replay_pins(events, facts, result.findings);
+  }
   for (TraceFinding& finding : result.findings) {
     diagnose::adapt_actions(result.trials, finding.explanation);
   }
@@ -96,6 +146,7 @@ Json split_json(const diagnose::MemorySplit& split) {
           {"split_rest_bytes", split.split_rests},
           {"other_stream_bytes", split.other_stream},
           {"other_pool_bytes", split.other_pool},
+          {"private_pool_bytes", split.private_pool},
           {"expandable_free_bytes", split.expandable},
           {"idle_segment_bytes", split.idle},
           {"outside_bytes", or_null(split.outside)},
@@ -109,6 +160,11 @@ const char* kind_name(metrics::SceneKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+Json without_json(const std::optional<diagnose::WithoutBlock>& replayed) {
+  if (!replayed) return nullptr;
+  return {{"ooms", replayed->ooms}, {"reserved_peak_bytes", replayed->reserved_peak}};
+}
+
 Json finding_json(const TraceFinding& finding, const diagnose::StackLines& stack_lines) {
   Json out = {{"moment", kind_name(finding.scene.kind)},
               {"seq", finding.scene.seq},
@@ -119,6 +175,8 @@ Json finding_json(const TraceFinding& finding, const diagnose::StackLines& stack
   out.update(Json::parse(explanation_json(finding.figures, finding.explanation)));
   if (!decides(finding)) out["verdict"] = nullptr;
   out["cause"] = diagnose::cause_name(finding.cause);
+  out["stranded_in"] =
+      finding.stranded_in ? Json(stranded_name(*finding.stranded_in)) : Json(nullptr);
   out["bytes"] = split_json(finding.split);
   out["pins"] = Json::array();
   for (const diagnose::PinGain& pin : finding.pins) {
@@ -126,14 +184,17 @@ Json finding_json(const TraceFinding& finding, const diagnose::StackLines& stack
                            {"size", pin.block.size},
                            {"gap_bytes", pin.gap},
                            {"releasable_bytes", pin.releasable},
+                           {"without", without_json(pin.replayed)},
                            {"stack", stack_lines(pin.block.stack, pin.block.seq)}});
   }
   out["leak_suspects"] = Json::array();
   for (const diagnose::LeakSuspect& leak : finding.leaks) {
-    out["leak_suspects"].push_back({{"bytes", leak.bytes},
-                                    {"blocks", leak.blocks},
-                                    {"windows", leak.windows},
-                                    {"stack", stack_lines(leak.stack, finding.scene.seq)}});
+    out["leak_suspects"].push_back(
+        {{"bytes", leak.bytes},
+         {"blocks", leak.blocks},
+         {"windows", leak.steps > 0 ? Json(nullptr) : Json(leak.windows)},
+         {"steps", leak.steps > 0 ? Json(leak.steps) : Json(nullptr)},
+         {"stack", stack_lines(leak.stack, finding.scene.seq)}});
   }
   return out;
 }
@@ -209,6 +270,7 @@ Json document(Json processes, const std::vector<std::string>& warnings) {
       latest = moment["t_ns"].get<uint64_t>();
       for (auto& [key, value] : decisive.items()) value = moment[key];
       decisive["cause"] = moment["cause"];
+      decisive["stranded_in"] = moment["stranded_in"];
       decisive["bytes"] = moment["bytes"];
     }
   }

@@ -13,6 +13,7 @@
 #include "diagnose/budget.h"
 #include "metrics/process_metrics.h"
 #include "replay/event_stream.h"
+#include "tools/host_memory_data.h"
 #include "tools/run_analysis.h"
 #include "tools/subprocess.h"
 
@@ -52,13 +53,57 @@ std::optional<uint64_t> figure(const diagnose::RunFigures& figures, diagnose::Bu
   return static_cast<uint64_t>(value->value);
 }
 
-void take_memory(const std::string& directory, SweepFigures& figures) {
+// Steps a second, by when the marks or ranges of that text came; the process with most of them
+// counts.
+class StepRate {
+ public:
+  explicit StepRate(const std::string& text) : text_(text) {}
+
+  void feed(trace::TraceReader& reader) {
+    if (text_.empty()) return;
+    reader.load_tables();
+    replay::TraceStream stream(reader);
+    uint64_t count = 0;
+    uint64_t first = 0;
+    uint64_t last = 0;
+    Event event;
+    stream.rewind();
+    while (stream.next(event)) {
+      const bool begins = event.kind == EventKind::mark || event.kind == EventKind::range_push ||
+                          event.kind == EventKind::range_start;
+      if (!begins) continue;
+      const auto words = reader.tables().texts.find(event.text);
+      if (words == reader.tables().texts.end() || words->second != text_) continue;
+      if (count++ == 0) first = event.time_ns;
+      last = event.time_ns;
+    }
+    if (count < 2 || count <= most_ || last <= first) return;
+    most_ = count;
+    rate_ = static_cast<double>(count - 1) * 1e9 / static_cast<double>(last - first);
+  }
+  std::optional<double> rate() const { return rate_; }
+
+ private:
+  const std::string& text_;
+  uint64_t most_ = 0;
+  std::optional<double> rate_;
+};
+
+void take_memory(const std::string& directory, const std::string& step_mark,
+                 SweepFigures& figures) {
   auto run = open_run(directory);
   if (!run.ok()) return;
   std::vector<metrics::ProcessMetrics> processes;
+  StepRate steps(step_mark);
   for (trace::TraceReader& reader : run->processes) {
     replay::TraceStream stream(reader);
     processes.push_back(metrics::measure_process(stream, process_facts(*run, reader)));
+    steps.feed(reader);
+  }
+  if (!step_mark.empty()) figures.metric = steps.rate();
+  if (const auto host = host_memory_data(*run)) {
+    figures.rss_peak = host->peak.tree.pss.value_or(host->peak.tree.rss);
+    figures.shm_peak = host->peak.tree.shm;
   }
   const diagnose::RunFigures all = diagnose::run_figures(processes);
   figures.reserved_peak = figure(all, diagnose::BudgetFigure::reserved);
@@ -93,6 +138,8 @@ bool save(const std::string& path, const Json& who, const SweepFigures& figures)
                     {"allocated_peak", or_null(figures.allocated_peak)},
                     {"driver_peak", or_null(figures.driver_peak)},
                     {"pinned_peak", or_null(figures.pinned_peak)},
+                    {"rss_peak", or_null(figures.rss_peak)},
+                    {"shm_peak", or_null(figures.shm_peak)},
                     {"ooms", figures.ooms}};
   std::ofstream file(path + ".tmp", std::ios::binary);
   file << out.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
@@ -118,6 +165,8 @@ std::optional<SweepFigures> load(const std::string& path, const Json& who) {
     take(in, "allocated_peak", figures.allocated_peak);
     take(in, "driver_peak", figures.driver_peak);
     take(in, "pinned_peak", figures.pinned_peak);
+    take(in, "rss_peak", figures.rss_peak);
+    take(in, "shm_peak", figures.shm_peak);
     figures.ooms = in.at("ooms");
     return figures;
   } catch (const Json::exception&) {
@@ -185,7 +234,7 @@ class SweepRunner {
     argv.insert(argv.end(), plan_.run_options.begin(), plan_.run_options.end());
     argv.push_back("--");
     argv.insert(argv.end(), command.begin(), command.end());
-    const Json who = identity(argv, plan_.metric);
+    const Json who = identity(argv, plan_.metric + plan_.step_mark);
     if (auto known = load(base + ".json", who)) {
       told_(fmt::format("taken from an earlier sweep:{} ({})", words, repeat));
       return *known;
@@ -212,7 +261,7 @@ class SweepRunner {
     figures.seconds = took.count();
     const std::string output = finished->out + finished->err;
     if (expression_) figures.metric = last_match(output, *expression_);
-    take_memory(base + ".fsr", figures);
+    take_memory(base + ".fsr", plan_.step_mark, figures);
     std::ofstream(base + ".log", std::ios::binary) << output;
     if (save(base + ".json", who, figures)) return figures;
     return Error{ErrorCode::kNoSpace, base + ".json: cannot be written"};

@@ -20,6 +20,7 @@ struct SweepPlan {
   std::vector<Variable> variables;       // the first one changes slowest
   std::vector<std::string> run_options;  // for `fragscope run`: --gpu, --alloc-conf, …
   std::string metric;                    // regular expression with one group; empty: none
+  std::string step_mark;  // instead: a mark or range of this text begins each step; empty: none
   unsigned repeats = 1;
   std::vector<std::string> command;
   std::string directory;  // exists
@@ -33,6 +34,8 @@ struct SweepFigures {
   std::optional<uint64_t> allocated_peak;
   std::optional<uint64_t> driver_peak;
   std::optional<uint64_t> pinned_peak;
+  std::optional<uint64_t> rss_peak;  // of all processes of the command: PSS, else RSS
+  std::optional<uint64_t> shm_peak;  // of /dev/shm
   uint64_t ooms = 0;
 };
 

@@ -1,7 +1,10 @@
 #include "diagnose/advice.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <set>
+#include <utility>
 
 #include "replay/backend.h"
 #include "replay/parallel.h"
@@ -14,20 +17,48 @@ using replay::CallList;
 using replay::RecordedDevice;
 
 constexpr double kNoticeable = 0.005;  // of the smaller figure
-// Calls times settings; about half a minute on two cores.
-constexpr uint64_t kExhaustiveWork = 600'000'000;
-constexpr size_t kKeptAtLeast = 8;  // settings that reach the whole list
+constexpr size_t kKeptAtLeast = 8;     // settings that reach the whole list
+constexpr size_t kClimbFrom = 4;       // best settings whose neighbours are tried
 
 bool noticeably_less(uint64_t left, uint64_t right) {
   return static_cast<double>(left) * (1.0 + kNoticeable) < static_cast<double>(right);
 }
 
-// The first `share` of a list; what lives at its end stays alive.
-CallList cut(const CallList& list, double share) {
+// The first calls of a list; what lives at its end stays alive.
+CallList first_of(const CallList& list, size_t calls) {
   CallList part = list;
-  part.calls.resize(static_cast<size_t>(static_cast<double>(list.calls.size()) * share));
+  part.calls.resize(std::min(calls, list.calls.size()));
   if (!part.seqs.empty()) part.seqs.resize(part.calls.size());
   return part;
+}
+
+CallList cut(const CallList& list, double share) {
+  return first_of(list, static_cast<size_t>(static_cast<double>(list.calls.size()) * share));
+}
+
+// "a:1,b:2" -> {a: 1, b: 2}
+std::map<std::string, std::string> options_of(const std::string& settings) {
+  std::map<std::string, std::string> options;
+  for (size_t at = 0; at < settings.size();) {
+    const size_t end = std::min(settings.find(',', at), settings.size());
+    const std::string option = settings.substr(at, end - at);
+    options[option.substr(0, option.find(':'))] = option;
+    at = end + 1;
+  }
+  return options;
+}
+
+// One option is added, left out or has another value.
+bool are_neighbours(const std::string& left, const std::string& right) {
+  const auto first = options_of(left);
+  const auto second = options_of(right);
+  size_t different = 0;
+  for (const auto& [name, option] : first) {
+    const auto at = second.find(name);
+    different += at == second.end() || at->second != option ? 1 : 0;
+  }
+  for (const auto& [name, option] : second) different += first.count(name) == 0 ? 1 : 0;
+  return different == 1;
 }
 
 class Search {
@@ -51,15 +82,15 @@ class Search {
     }
     advice.searched = grid.size();
     const uint64_t work = grid.size() * device_.calls.calls.size();
-    advice.exhaustive = work <= kExhaustiveWork;
+    advice.exhaustive = work <= settings_.exhaustive_work;
     total_ = advice.exhaustive ? grid.size() : grid.size() + grid.size() / 2 + grid.size() / 4;
     if (!advice.exhaustive) {
       grid = survivors(std::move(grid), 0.25, 2);
       grid = survivors(std::move(grid), 0.5, 2);
     }
     advice.tried = try_all(grid, device_.calls);
-    std::stable_sort(advice.tried.begin(), advice.tried.end(),
-                     [&](const auto& left, const auto& right) { return sooner(left, right); });
+    sort(advice.tried);
+    if (!advice.exhaustive) climb(advice.tried);
     mark_front(advice.tried);
     advice.default_settings = find(advice.tried, "");
     advice.recorded_settings = find(advice.tried, process_.rules.conf);
@@ -77,6 +108,30 @@ class Search {
                         mallocs ? tried.reserved_peak : tried.segment_calls, tried.options);
     };
     return key(left) < key(right);
+  }
+
+  void sort(std::vector<TriedSettings>& tried) const {
+    std::stable_sort(tried.begin(), tried.end(),
+                     [&](const auto& left, const auto& right) { return sooner(left, right); });
+  }
+
+  // Tries what differs from one of the best few in one option, until nothing new is among these.
+  void climb(std::vector<TriedSettings>& tried) {
+    std::set<std::string> known;
+    for (const TriedSettings& each : tried) known.insert(each.settings);
+    const std::vector<std::string> all = settings_grid(process_.rules.profile);
+    while (true) {
+      std::vector<std::string> fresh;
+      for (size_t i = 0; i < std::min(kClimbFrom, tried.size()); ++i) {
+        for (const std::string& other : all) {
+          if (!are_neighbours(tried[i].settings, other)) continue;
+          if (known.insert(other).second) fresh.push_back(other);
+        }
+      }
+      if (fresh.empty()) return;
+      for (TriedSettings& each : try_all(fresh, device_.calls)) tried.push_back(std::move(each));
+      sort(tried);
+    }
   }
 
   // The better part of `grid` on the first `share` of the calls; the default and the recorded
@@ -147,8 +202,7 @@ class Search {
   // Better than the default, not worse on the cut runs; of those about as good as the best one the
   // one with fewest options.
   void choose(Advice& advice) {
-    const CallList shorter = cut(device_.calls, 0.90);
-    const CallList short_by_little = cut(device_.calls, 0.97);
+    const std::vector<CallList> parts = {without_steps(2, 0.90), without_steps(1, 0.97)};
     const TriedSettings& otherwise = advice.default_settings;
     size_t examined = 0;
     for (const TriedSettings& each : advice.tried) {
@@ -156,16 +210,31 @@ class Search {
       if (advice.best && better(*advice.best, each, settings_.objective)) break;
       if (advice.best && each.options >= advice.best->options) continue;
       if (++examined > kKeptAtLeast) break;
-      const bool robust = not_worse_on(shorter, each) && not_worse_on(short_by_little, each);
+      const bool robust = std::all_of(parts.begin(), parts.end(), [&](const CallList& part) {
+        return not_worse_on(part, each);
+      });
       if (robust) advice.best = each;
     }
+  }
+
+  // The calls before the last `steps` steps; `share` of them where the steps are not known.
+  CallList without_steps(size_t steps, double share) const {
+    const auto& starts = settings_.step_seqs;
+    const auto& seqs = device_.calls.seqs;
+    if (starts.size() < steps || seqs.empty()) return cut(device_.calls, share);
+    const auto at = std::lower_bound(seqs.begin(), seqs.end(), starts[starts.size() - steps]);
+    return first_of(device_.calls, static_cast<size_t>(at - seqs.begin()));
   }
 
   bool not_worse_on(const CallList& list, const TriedSettings& each) {
     return !better(try_one("", list), try_one(each.settings, list), settings_.objective);
   }
 
-  void bounds(Advice& advice) const {
+  void bounds(Advice& advice) {
+    const uint64_t capacity = std::exchange(target_.capacity, model::LocalCapacity::kUnlimited);
+    const std::string settings = advice.best ? advice.best->settings : std::string();
+    advice.unlimited_peak = try_one(settings, device_.calls).reserved_peak;
+    target_.capacity = capacity;
     const replay::BackendRun plan = replay::plan_backend()->run(device_.calls, target_);
     advice.live_peak = plan.live_peak.value_or(plan.figures.allocated.peak);
     advice.plan_peak = plan.figures.reserved.peak;

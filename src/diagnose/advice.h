@@ -6,10 +6,12 @@
 // only earlier. Every setting runs over the whole list of calls; lists so long that this would take
 // minutes are searched by successive halving: all settings on the first quarter, the better half on
 // the first half, the best quarter on everything, always with the default and the recorded
-// settings.
+// settings; then, from the best few, every setting that differs in one option, as long as that
+// finds a better one.
 //
 // A setting is advised only if it is better than the default on the whole run and not worse on the
-// run cut at 90 % and at 97 % of its calls: advice must not hang on where the recording ended.
+// run without its last step and without its last two (where no steps are known: cut at 97 % and at
+// 90 % of its calls): advice must not hang on where the recording ended.
 //
 // Units: bytes. Threads: advise() starts its own and joins them. Errors: none; a process that no
 // what-if can answer must not be passed (RecordedProcess::undecidable).
@@ -36,6 +38,12 @@ struct AdviceSettings {
   Objective objective = Objective::peak;
   std::optional<uint64_t> device_bytes;  // what the allocator may get; absent: as recorded
   unsigned threads = 0;                  // 0: all cores
+  // First event of each step of the recorded loop but the first; the call lists then have seqs.
+  // Empty: unknown.
+  std::vector<uint64_t> step_seqs;
+  // Calls times settings up to which every setting runs over the whole list; about half a minute
+  // on two cores.
+  uint64_t exhaustive_work = 600'000'000;
 };
 
 struct TriedSettings {
@@ -61,6 +69,7 @@ struct Advice {
   std::optional<TriedSettings> best;  // absent: nothing is better than the default
   uint64_t live_peak = 0;             // no allocator can need less
   uint64_t plan_peak = 0;             // what an offline plan of all lifetimes needs
+  uint64_t unlimited_peak = 0;        // reserved with `best`, or the default, on an endless device
   PeakShares shares;
   size_t searched = 0;     // settings that were tried at all
   bool exhaustive = true;  // … all of them on the whole run

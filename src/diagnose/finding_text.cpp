@@ -58,6 +58,7 @@ void split(std::string& out, const MemorySplit& bytes) {
   row(out, "free between live blocks, usable by this stream and pool", some(bytes.split_rests));
   row(out, "free, but of another stream", some(bytes.other_stream));
   row(out, "free, but of the other pool (small or large)", some(bytes.other_pool));
+  row(out, "free, but of a private pool (CUDA graph, MemPool)", some(bytes.private_pool));
   row(out, "free within mapped pages of expandable segments", some(bytes.expandable));
   row(out, "segments in which nothing lives", some(bytes.idle));
   row(out, "this process's other device memory", bytes.outside);
@@ -75,6 +76,11 @@ void pins(std::string& out, const TraceFinding& finding, const StackLines& stack
     out += "  block of " + format_size(pin.block.size) + " at " + hex(pin.block.address) +
            ": a free stretch of " + format_size(pin.gap);
     if (pin.releasable > 0) out += ", and its segment could be given back";
+    if (pin.replayed) {
+      out += "; replayed without it: " +
+             (pin.replayed->ooms == 0 ? "no request" : std::to_string(pin.replayed->ooms)) +
+             " refused, peak reserved " + format_size(pin.replayed->reserved_peak);
+    }
     out += "\n";
     frames(out, "    ", stack_lines(pin.block.stack, pin.block.seq));
   }
@@ -84,11 +90,14 @@ void leaks(std::string& out, const TraceFinding& finding, const StackLines& stac
   if (finding.leaks.empty()) return;
   out += "\nplaces that left blocks behind all along the run\n";
   for (const LeakSuspect& leak : finding.leaks) {
-    out += "  " + format_size(leak.bytes) + " in " + std::to_string(leak.blocks) +
-           " blocks, from " + std::to_string(leak.windows) + " of " +
-           std::to_string(metrics::Survivors::kWindows) + " parts of the run\n";
+    out +=
+        "  " + format_size(leak.bytes) + " in " + std::to_string(leak.blocks) + " blocks, " +
+        (leak.steps > 0 ? "made in " + std::to_string(leak.steps) + " steps\n"
+                        : "from " + std::to_string(leak.windows) + " of " +
+                              std::to_string(metrics::Survivors::kWindows) + " parts of the run\n");
     frames(out, "    ", stack_lines(leak.stack, finding.scene.seq));
   }
+  out += "  (fragscope attribute: how the run grew from step to step)\n";
 }
 
 // The setting that lets every request succeed at the lowest peak, or that none does.
@@ -133,6 +142,7 @@ std::string finding_text(const TraceFinding& finding, const std::vector<Trial>& 
   if (finding.cause != Cause::none) {
     out += "verdict: " + std::string(verdict_name(explanation.verdict)) +
            ", cause: " + std::string(cause_name(finding.cause)) +
+           (finding.stranded_in ? " in " + std::string(stranded_name(*finding.stranded_in)) : "") +
            " (confidence: " + std::string(confidence_name(explanation.confidence)) + ")\n";
   }
   for (const Verdict verdict : explanation.alternatives) {

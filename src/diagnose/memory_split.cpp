@@ -1,6 +1,8 @@
 #include "diagnose/memory_split.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "model/rounding.h"
 
@@ -11,7 +13,9 @@ using metrics::LayoutSegment;
 
 void add_free(const LayoutSegment& segment, const RequestKind& request, uint64_t bytes,
               MemorySplit& split) {
-  if (segment.active_bytes() == 0) {
+  if (is_foreign_pool(segment, request)) {
+    split.private_pool += bytes;
+  } else if (segment.active_bytes() == 0) {
     split.idle += bytes;
   } else if (segment.expandable) {
     split.expandable += bytes;
@@ -28,6 +32,42 @@ void add_free(const LayoutSegment& segment, const RequestKind& request, uint64_t
 
 bool is_small_pool(const LayoutSegment& segment) {
   return !segment.expandable && segment.size == model::kSmallBuffer;
+}
+
+bool is_foreign_pool(const LayoutSegment& segment, const RequestKind& request) {
+  return segment.pool && request.pool && *segment.pool != *request.pool;
+}
+
+std::string_view stranded_name(Stranded kind) {
+  constexpr std::array<std::string_view, 7> kNames = {
+      "split_remnants", "other_stream",     "other_pool",   "private_pool",
+      "pending_events", "expandable_pages", "idle_segments"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::string_view stranded_sentence(Stranded kind) {
+  constexpr std::array<std::string_view, 7> kTexts = {
+      "pieces between live blocks that are each too small",
+      "pieces that belong to other streams",
+      "pieces of the other pool (small against large requests)",
+      "memory of a private pool (a CUDA graph's or a MemPool) that this request was not for",
+      "blocks that are freed but wait for events of other streams",
+      "rests of mapped pages of expandable segments",
+      "whole idle segments"};
+  return kTexts[static_cast<size_t>(kind)];
+}
+
+Stranded largest_stranded(const MemorySplit& split) {
+  const std::array<std::pair<uint64_t, Stranded>, 6> kinds = {{
+      {split.split_rests, Stranded::split_rests},
+      {split.other_stream, Stranded::other_stream},
+      {split.other_pool, Stranded::other_pool},
+      {split.private_pool, Stranded::private_pool},
+      {split.expandable, Stranded::expandable},
+      {split.idle, Stranded::idle},
+  }};
+  const auto less = [](const auto& left, const auto& right) { return left.first < right.first; };
+  return std::max_element(kinds.begin(), kinds.end(), less)->second;
 }
 
 MemorySplit split_memory(const metrics::Scene& scene, const RequestKind& request,

@@ -23,7 +23,13 @@ constexpr size_t kPins = 8;
 constexpr uint64_t kLeakWindows = 6;
 constexpr uint64_t kLeakEvenness = 3;  // the fullest window holds at most this times the mean
 constexpr uint32_t kLeakDescents = 3;
-constexpr uint64_t kLeakShare = 20;  // at least 1/20 of the live bytes
+constexpr uint64_t kLeakShare = 20;     // at least 1/20 of the live bytes
+constexpr uint64_t kCallLeakShare = 2;  // … where nothing is trained: caches are kept on purpose
+// A device is as good as full: rests of that size are everywhere.
+constexpr uint64_t kFullPercent = 94;
+// What the driver and this process's context may take where that is not recorded.
+constexpr uint64_t kContextAllowance = kGiB;
+constexpr uint64_t kContextShare = 20;  // … at most 1/20 of the card
 
 struct Request {
   uint64_t rounded = 0;  // s
@@ -48,6 +54,7 @@ Request request_of(const Scene& scene, const model::AllocatorConfig& config) {
       scene.requested && (request.rounded <= model::kSmallSize ||
                           (scene.by_segment && request.rounded == model::kSmallBuffer));
   request.kind.stream = scene.stream;
+  request.kind.pool = scene.pool;
   return request;
 }
 
@@ -57,6 +64,7 @@ bool fitting_piece_exists(const Scene& scene, const Request& request,
   const bool limited = config.max_split_size != model::kUnlimitedSplit;
   for (const LayoutSegment& segment : scene.layout) {
     if (segment.expandable || is_small_pool(segment) != request.kind.small) continue;
+    if (is_foreign_pool(segment, request.kind)) continue;
     if (request.kind.stream && segment.stream != *request.kind.stream) continue;
     for (const LayoutBlock& block : segment.blocks) {
       if (block.state != BlockState::inactive || block.size < request.rounded) continue;
@@ -144,21 +152,11 @@ Derived derived_of(const MemorySplit& split) {
   return derived;
 }
 
-const char* largest_kind(const MemorySplit& split) {
-  const std::array<std::pair<uint64_t, const char*>, 5> kinds = {{
-      {split.split_rests, "pieces between live blocks that are each too small"},
-      {split.other_stream, "pieces that belong to other streams"},
-      {split.other_pool, "pieces of the other pool (small against large requests)"},
-      {split.expandable, "pieces within mapped pages of expandable segments"},
-      {split.idle, "whole idle segments"},
-  }};
-  return std::max_element(kinds.begin(), kinds.end())->second;
-}
-
 // One finding in the making.
 class Judge {
  public:
-  Judge(const Scene& scene, const replay::ProcessFacts& facts, replay::BlockSource source)
+  Judge(const Scene& scene, const replay::ProcessFacts& facts, replay::BlockSource source,
+        const Growth* growth)
       : config_(config_of(facts)), request_(request_of(scene, config_)), source_(source) {
     fails_on_purpose_ = facts.property("limit.oom_at") || facts.property("limit.fail_rate");
     finding_.scene = scene;
@@ -166,6 +164,7 @@ class Judge {
     finding_.figures = figures_of(scene, request_, finding_.split);
     finding_.explanation.derived = derived_of(finding_.split);
     finding_.leaks = leaks_of(scene, finding_.split.live);
+    if (growth) take_growth(*growth);
     finding_.gaps = metrics::largest_gaps(scene.layout, kGaps);
     finding_.pins = pins_of(scene);
   }
@@ -194,10 +193,27 @@ class Judge {
   }
 
  private:
+  void take_growth(const Growth& growth) {
+    const uint64_t share = growth.trained ? kLeakShare : kCallLeakShare;
+    if (growth.suspect_bytes == 0 || growth.suspect_bytes < finding_.split.live / share) return;
+    uint64_t by_windows = 0;
+    for (const LeakSuspect& suspect : finding_.leaks) by_windows += suspect.bytes;
+    if (growth.suspect_bytes <= by_windows) return;
+    grown_ = growth.suspect_bytes;
+    finding_.leaks.clear();
+    for (const GrowthSuspect& suspect : growth.suspects) {
+      finding_.leaks.push_back({suspect.stack, suspect.bytes, suspect.blocks, 0, suspect.steps});
+    }
+  }
+
   void decide(Verdict verdict, Cause cause, Confidence confidence) {
     finding_.explanation.verdict = verdict;
     finding_.explanation.confidence = confidence;
     finding_.cause = cause;
+  }
+  void strand(Stranded kind, Confidence confidence) {
+    decide(Verdict::kFragmentation, Cause::stranded, confidence);
+    finding_.stranded_in = kind;
   }
   void why(std::string sentence) { finding_.explanation.why.push_back(std::move(sentence)); }
   static std::string text(uint64_t bytes) { return format_size(bytes); }
@@ -233,7 +249,15 @@ class Judge {
     const uint64_t active = split.live + split.pending;
     why(text(request_.rounded) + " were asked for, which needs a segment of " +
         text(request_.segment) + "; the device had " + text(free_) + " left.");
-    if (active + request_.rounded > obtainable) {
+    if (active + request_.rounded > obtainable && split.pending > 0 &&
+        split.live + request_.rounded <= obtainable) {
+      strand(Stranded::pending, confidence());
+      why(text(split.pending) +
+          " were freed already, but other streams used them and their events were not done (during "
+          "a graph capture they cannot be waited for). With them the request would have fitted.");
+    } else if (nearly_full(active, obtainable)) {
+      full();
+    } else if (active + request_.rounded > obtainable) {
       does_not_fit(active + request_.rounded - obtainable);
     } else if (free_ >= request_.segment) {
       limited();
@@ -249,11 +273,52 @@ class Judge {
       finding_.explanation.alternatives.push_back(Verdict::kFragmentation);
       say_leaked();
     } else {
-      decide(Verdict::kFragmentation, Cause::stranded, confidence());
+      strand(largest_stranded(split), confidence());
       why("Live blocks and the request need " + text(active + request_.rounded) +
           ", the allocator held or could get " + text(obtainable) + ": " + text(split.stranded()) +
-          " of its segments are free but stranded, most of it in " + largest_kind(split) + ".");
+          " of its segments are free but stranded, most of it in " +
+          std::string(stranded_sentence(*finding_.stranded_in)) + ".");
     }
+  }
+
+  bool nearly_full(uint64_t active, uint64_t obtainable) const {
+    const bool fits = active + request_.rounded <= obtainable;
+    return fits && free_ < request_.segment &&
+           static_cast<double>(active + request_.rounded) * 100.0 >=
+               static_cast<double>(kFullPercent) * static_cast<double>(obtainable) &&
+           !fitting_piece_exists(finding_.scene, request_, config_);
+  }
+
+  // The request would fit into the last rests, if they were one piece.
+  void full() {
+    const MemorySplit& split = finding_.split;
+    const uint64_t large = split.total.value_or(0) / 5 * 2;
+    const bool others = others_hold() > 0 && others_hold() >= large;
+    const bool outside = split.outside.value_or(0) > 0 && split.outside.value_or(0) >= large;
+    if (leaked() > 0) {
+      decide(Verdict::kLeakSuspected, Cause::leak, Confidence::kMedium);
+      say_leaked();
+    } else if (others) {
+      decide(Verdict::kOtherProcess, Cause::other_process, Confidence::kMedium);
+      why(text(others_hold()) + " of the device are held by other processes (or by the driver).");
+    } else if (outside) {
+      decide(Verdict::kNonPytorchMemory, Cause::outside_pytorch, Confidence::kMedium);
+      why(text(*split.outside) + " are held by this process's own calls to CUDA.");
+    } else {
+      decide(Verdict::kTrueExhaustion, Cause::capacity, Confidence::kMedium);
+    }
+    finding_.explanation.alternatives.push_back(Verdict::kFragmentation);
+    why("What the allocator held or could get is as good as full: only " +
+        text(split.stranded() + free_) + " in pieces are not live.");
+  }
+
+  // Without what the driver and this process's context may take, where that is not known.
+  uint64_t others_hold() const {
+    const MemorySplit& split = finding_.split;
+    const uint64_t elsewhere = split.elsewhere.value_or(0);
+    if (split.context) return elsewhere;
+    const uint64_t own = std::min(kContextAllowance, split.total.value_or(0) / kContextShare);
+    return elsewhere - std::min(elsewhere, own);
   }
 
   // Without the device's own word: what is left of its size when all that is known is taken off.
@@ -269,7 +334,7 @@ class Judge {
   void does_not_fit(uint64_t missing) {
     const MemorySplit& split = finding_.split;
     const uint64_t outside = split.outside.value_or(0);
-    const uint64_t elsewhere = split.elsewhere.value_or(0);
+    const uint64_t elsewhere = others_hold();
     why("Live blocks and the request need " + text(missing) +
         " more than the allocator held or could get.");
     const bool plain_calls = finding_.scene.layout.empty();
@@ -289,11 +354,16 @@ class Judge {
   }
 
   uint64_t leaked() const {
+    if (grown_ > 0) return grown_;
     uint64_t bytes = 0;
     for (const LeakSuspect& suspect : finding_.leaks) bytes += suspect.bytes;
     return bytes;
   }
   void say_leaked() {
+    if (grown_ > 0) {
+      why(text(grown_) + " of the live blocks were left behind step by step by the same places.");
+      return;
+    }
     why(text(leaked()) +
         " of the live blocks come from places that left blocks behind evenly all along the run, "
         "while memory fell " +
@@ -308,23 +378,34 @@ class Judge {
           "--fail-rate): most likely this is one of them.");
       return;
     }
-    if (!free_known_) {
+    const bool by_allocator = finding_.scene.refused_by_cuda == false;
+    if (!free_known_ && !by_allocator) {
       decide(Verdict::kOtherProcess, Cause::other_process, Confidence::kLow);
       why("The recording does not tell what the device had left. By its size and this process's "
           "own "
           "calls it should have been enough: another process may hold the rest.");
       return;
     }
+    if (finding_.scene.refused_by_cuda == true && free_known_) {
+      decide(Verdict::kUnknown, Cause::unknown, Confidence::kLow);
+      finding_.explanation.alternatives.push_back(Verdict::kOtherProcess);
+      why("CUDA itself refused although the device had room a moment later: another process may "
+          "have "
+          "held it just then, or the driver found no contiguous memory.");
+      return;
+    }
     if (split.stranded() >= request_.rounded) {
-      decide(Verdict::kFragmentation, Cause::stranded, Confidence::kMedium);
+      strand(largest_stranded(split), Confidence::kMedium);
       finding_.explanation.alternatives.push_back(Verdict::kMemoryFractionCap);
       why("The device had room: a limit on the process refused. Below it " +
-          text(split.stranded()) + " were free in segments, most of it in " + largest_kind(split) +
-          ".");
+          text(split.stranded()) + " were free in segments, most of it in " +
+          std::string(stranded_sentence(*finding_.stranded_in)) + ".");
       return;
     }
     decide(Verdict::kMemoryFractionCap, Cause::fraction, Confidence::kHigh);
     why("The device had room for the segment: a limit on the process (memory fraction) refused.");
+    if (by_allocator)
+      why("CUDA was not asked, or did not refuse: the allocator refused by itself.");
   }
 
   void add_alternatives() {
@@ -339,7 +420,7 @@ class Judge {
       return;
     }
     if (!finding_.leaks.empty()) add(Verdict::kLeakSuspected);
-    if (!free_known_) add(Verdict::kOtherProcess);
+    if (!free_known_ && finding_.cause != Cause::fraction) add(Verdict::kOtherProcess);
   }
 
   Confidence confidence() const {
@@ -353,6 +434,7 @@ class Judge {
   replay::BlockSource source_;
   TraceFinding finding_;
   uint64_t free_ = 0;
+  uint64_t grown_ = 0;  // bytes of growth suspects, if they tell more than the windows
   bool free_known_ = true;
 };
 
@@ -366,8 +448,8 @@ std::string_view cause_name(Cause cause) {
 }
 
 TraceFinding judge(const Scene& scene, const replay::ProcessFacts& facts,
-                   replay::BlockSource source) {
-  return Judge(scene, facts, source).run();
+                   replay::BlockSource source, const Growth* growth) {
+  return Judge(scene, facts, source, growth).run();
 }
 
 }  // namespace fragscope::diagnose

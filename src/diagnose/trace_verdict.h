@@ -6,9 +6,12 @@
 //   A + s > R + F   live data and the request do not fit into what the allocator has or could get:
 //                   capacity, unless what is held outside it (this process's other calls, other
 //                   processes) or a leak is at least as large as what is missing
-//   F >= a          the device had room: a limit refused (memory fraction)
+//   A + s >= 94 % of R + F   as good as full: capacity (or a leak), fragmentation beside it
+//   F >= a          the device had room: a limit refused (memory fraction). Where F is not
+//                   recorded: only if CUDA itself refused nothing; if it did refuse, unknown
 //   a free block of the right stream and pool was large enough: missed retry (PyTorch does not look
 //                   again after it has synchronised)
+//   live + s <= R + F < A + s   stranded by pending events: freed blocks that other streams use
 //   otherwise       stranded: enough is free, in pieces; the largest kind of piece is named
 //
 // Units: bytes. Threads: pure functions. What the trace does not tell is absent, and then so is the
@@ -20,7 +23,9 @@
 #include <string>
 #include <vector>
 
+#include "diagnose/attribution.h"
 #include "diagnose/memory_split.h"
+#include "diagnose/pin_replay.h"
 #include "diagnose/verdict.h"
 #include "metrics/gaps.h"
 #include "metrics/pinning.h"
@@ -49,13 +54,15 @@ struct PinGain {
   metrics::LayoutBlock block;
   uint64_t gap = 0;         // the free stretch that would be there
   uint64_t releasable = 0;  // the segment's size if nothing else lives in it, else 0
+  std::optional<WithoutBlock> replayed = std::nullopt;  // the recording without the block
 };
 
 struct LeakSuspect {
   uint32_t stack = kNoStack;
   uint64_t bytes = 0;
   uint64_t blocks = 0;
-  uint64_t windows = 0;  // of Survivors::kWindows in which it left blocks
+  uint64_t windows = 0;  // of Survivors::kWindows in which it left blocks; 0: told by `steps`
+  uint64_t steps = 0;    // of the loop, or calls of the model, in which it did; 0: told by windows
 };
 
 struct TraceFinding {
@@ -63,13 +70,16 @@ struct TraceFinding {
   MessageScan figures;  // the scene's figures as a message would print them
   Explanation explanation;
   Cause cause = Cause::unknown;
+  std::optional<Stranded> stranded_in;  // cause stranded: in what most of the free bytes were
   MemorySplit split;
   std::vector<metrics::Gap> gaps;  // largest first
   std::vector<PinGain> pins;       // what gives back most, first
   std::vector<LeakSuspect> leaks;
 };
 
+// `growth`: of the same device up to the scene, where it is known: what every step of the loop left
+// behind is a leak, also where nothing else ever falls.
 TraceFinding judge(const metrics::Scene& scene, const replay::ProcessFacts& facts,
-                   replay::BlockSource source);
+                   replay::BlockSource source, const Growth* growth = nullptr);
 
 }  // namespace fragscope::diagnose

@@ -14,6 +14,10 @@ uint64_t stuck_bytes(uint64_t size, uint64_t active) {
   return active == 0 || active >= size ? 0 : size - active;
 }
 
+std::optional<uint32_t> pool_of(const BlockOp& op) {
+  return op.pool_known ? std::optional<uint32_t>(op.pool) : std::nullopt;
+}
+
 }  // namespace
 
 void DeviceHeap::apply(const BlockOp& op) {
@@ -155,7 +159,7 @@ bool DeviceHeap::is_mapped(uint64_t address) const {
   auto at = mapped_.upper_bound(address);
   if (at == mapped_.begin()) return false;
   --at;
-  return address - at->first < at->second;
+  return address - at->first < at->second.size;
 }
 
 void DeviceHeap::count_reserved(uint64_t seq) {
@@ -172,7 +176,7 @@ void DeviceHeap::begin_segment(const BlockOp& op) {
     ++anomalies_;
     end_segment(op);
   }
-  segments_[op.address] = {op.size, op.stream, 0};
+  segments_[op.address] = {op.size, op.stream, 0, pool_of(op)};
   segment_bytes_ += op.size;
   count_reserved(op.seq);
 }
@@ -196,21 +200,22 @@ void DeviceHeap::map_range(const BlockOp& op) {
     return;
   }
   uint64_t start = op.address;
-  uint64_t size = op.size;
+  Mapped range{op.size, op.stream, pool_of(op)};
   auto next = mapped_.lower_bound(start);
   if (next != mapped_.begin()) {
     const auto before = std::prev(next);
-    if (before->first + before->second == start) {
+    if (before->first + before->second.size == start && before->second.pool == range.pool) {
       start = before->first;
-      size += before->second;
+      range.size += before->second.size;
       mapped_.erase(before);
     }
   }
-  if (next != mapped_.end() && next->first == op.address + op.size) {
-    size += next->second;
+  if (next != mapped_.end() && next->first == op.address + op.size &&
+      next->second.pool == range.pool) {
+    range.size += next->second.size;
     mapped_.erase(next);
   }
-  mapped_[start] = size;
+  mapped_[start] = range;
   mapped_bytes_ += op.size;
   count_reserved(op.seq);
 }
@@ -223,15 +228,18 @@ void DeviceHeap::unmap_range(const BlockOp& op) {
   }
   --at;
   const uint64_t start = at->first;
-  const uint64_t size = at->second;
+  const Mapped whole = at->second;
+  const uint64_t size = whole.size;
   const uint64_t skipped = op.address - start;
   if (skipped >= size || op.size > size - skipped) {
     ++anomalies_;
     return;
   }
   mapped_.erase(at);
-  if (skipped > 0) mapped_[start] = skipped;
-  if (skipped + op.size < size) mapped_[op.address + op.size] = size - skipped - op.size;
+  if (skipped > 0) mapped_[start] = {skipped, whole.stream, whole.pool};
+  if (skipped + op.size < size) {
+    mapped_[op.address + op.size] = {size - skipped - op.size, whole.stream, whole.pool};
+  }
   mapped_bytes_ -= op.size;
   count_reserved(op.seq);
 }
@@ -262,9 +270,11 @@ Layout DeviceHeap::layout() const {
   Layout layout;
   layout.reserve(segments_.size() + mapped_.size());
   for (const auto& [address, segment] : segments_) {
-    layout.push_back({address, segment.size, segment.stream, false, {}});
+    layout.push_back({address, segment.size, segment.stream, false, {}, segment.pool});
   }
-  for (const auto& [address, size] : mapped_) layout.push_back({address, size, kUnknown, true, {}});
+  for (const auto& [address, range] : mapped_) {
+    layout.push_back({address, range.size, range.stream, true, {}, range.pool});
+  }
   std::sort(layout.begin(), layout.end(),
             [](const LayoutSegment& left, const LayoutSegment& right) {
               return left.address < right.address;

@@ -48,6 +48,12 @@ class DeviceHeap {
     uint64_t size = 0;
     uint64_t stream = kUnknown;
     uint64_t active = 0;
+    std::optional<uint32_t> pool = std::nullopt;
+  };
+  struct Mapped {
+    uint64_t size = 0;
+    uint64_t stream = kUnknown;
+    std::optional<uint32_t> pool = std::nullopt;
   };
   struct Live {
     uint64_t size = kUnknown;
@@ -75,7 +81,7 @@ class DeviceHeap {
   void add_blocks(Layout& layout) const;
 
   Segments segments_;
-  std::map<uint64_t, uint64_t> mapped_;  // ranges of expandable segments, merged
+  std::map<uint64_t, Mapped> mapped_;  // ranges of expandable segments, merged
   std::unordered_map<uint64_t, Live> live_;
   Gauge reserved_;
   Gauge allocated_;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "event/event.h"
@@ -36,6 +37,7 @@ struct LayoutSegment {
   uint64_t stream = kUnknown;
   bool expandable = false;
   std::vector<LayoutBlock> blocks;
+  std::optional<uint32_t> pool = std::nullopt;  // packed PoolName; absent: not known
 
   uint64_t active_bytes() const;
   uint64_t inactive_bytes() const { return size - active_bytes(); }

@@ -22,7 +22,8 @@ Layout layout_from_model(std::span<const model::SegmentSnapshot> segments) {
   layout.reserve(segments.size());
   for (const model::SegmentSnapshot& segment : segments) {
     LayoutSegment made{
-        segment.address, segment.total_size, segment.stream, segment.is_expandable, {}};
+        segment.address, segment.total_size, segment.stream, segment.is_expandable, {},
+        std::nullopt};
     for (const model::BlockSnapshot& block : segment.blocks) {
       const BlockState state = state_of(block.state);
       const uint64_t requested = state == BlockState::inactive ? kUnknown : block.requested_size;

@@ -64,12 +64,23 @@ class SceneTaker {
 
  private:
   void apply(const BlockOp& op) {
-    if (op.kind == BlockOpKind::segment_refused) return;
+    if (op.kind == BlockOpKind::segment_refused) {
+      refused_by_cuda_[op.device] = true;
+      return;
+    }
     DeviceState& device = devices_[op.device];
     device.heap.apply(op);
-    if (op.kind == BlockOpKind::alloc) device.alloc_seqs.push_back(op.seq);
+    if (op.kind == BlockOpKind::alloc) {
+      device.alloc_seqs.push_back(op.seq);
+      refused_by_cuda_[op.device] = false;
+    }
     device.descents.feed(device.heap.allocated());
     if (op.kind == BlockOpKind::oom) take_oom(op);
+  }
+
+  // A recorder of CUDA's calls counts them even when none of them was about memory.
+  bool driver_recorded() const {
+    return measured_.driver_events > 0 || measured_.coverage.hooked.value_or(0) > 0;
   }
 
   void take_oom(const BlockOp& op) {
@@ -78,7 +89,10 @@ class SceneTaker {
     scene.by_segment = op.by_segment;
     if (op.requested != kUnknown) scene.requested = op.requested;
     if (op.stream != kUnknown) scene.stream = op.stream;
+    if (op.pool_known) scene.pool = op.pool;
     if (op.device_free != kUnknown) scene.device_free = op.device_free;
+    if (driver_recorded()) scene.refused_by_cuda = refused_by_cuda_[op.device];
+    refused_by_cuda_[op.device] = false;
     add_refusal(std::move(scene));
   }
 
@@ -110,7 +124,7 @@ class SceneTaker {
     scene.seq = seq;
     scene.time_ns = time_ns;
     scene.pinned_bytes = pinned_.gauge().current();
-    if (measured_.driver_events > 0) {
+    if (driver_recorded()) {
       const auto gauge = driver_.devices().find(device);
       scene.driver_bytes = gauge == driver_.devices().end() ? 0 : gauge->second.total.current();
     }
@@ -168,6 +182,7 @@ class SceneTaker {
   PinnedBytes pinned_;
   std::map<int32_t, DeviceState> devices_;
   std::vector<BlockOp> ops_;
+  std::map<int32_t, bool> refused_by_cuda_;  // by device, since its newest block
   std::vector<Scene> scenes_;
   std::vector<size_t> refusals_;  // positions in scenes_
 };

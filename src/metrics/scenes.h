@@ -41,7 +41,10 @@ struct Scene {
   std::optional<uint64_t> requested;  // rounded as the allocator does; refused…: asked of CUDA
   bool by_segment = false;            // `requested` is a segment's size
   std::optional<uint64_t> stream;     // of the request
+  std::optional<uint32_t> pool;       // packed PoolName that the request was for
   std::optional<uint64_t> device_free;
+  // CUDA itself had refused memory since the block before; absent: its calls were not recorded.
+  std::optional<bool> refused_by_cuda;
   std::optional<uint64_t> driver_bytes;  // of this process on the device
   uint64_t pinned_bytes = 0;             // page-locked host memory of this process
   Layout layout;                         // empty without a block plane

@@ -41,3 +41,21 @@ def test_usage(fragscope, words, code):
     done = fragscope("advise", *words)
     assert done.returncode == code
     one_line(done.stderr)
+
+
+def test_remedies_by_bytes_and_cards(fragscope):
+    done = fragscope("advise", "--json", GOLDEN / "diagnose/attribution.trace", check=True)
+    (device,) = json.loads(done.stdout)["devices"]
+    remedies = {remedy["name"]: remedy["bytes"] >> 20 for remedy in device["remedies"]}
+    assert remedies == {"checkpoint": 24, "offload": 16, "batch": 15, "amp": 13, "optimizer_8bit": 12}
+    assert [*remedies] == ["checkpoint", "offload", "batch", "amp", "optimizer_8bit"]
+    assert len(device["cards"]) == 3 and device["unlimited_peak_bytes"] >= device["live_peak_bytes"]
+
+
+def test_data_loading_of_a_run_without_loaders(fragscope):
+    run = fragscope.record(*fragscope.steps("alloc", 4096, "pinned", 5000))
+    answer = json.loads(fragscope("advise", "--data-loading", "--json", run.directory, check=True).stdout)
+    loading = answer["data_loading"]
+    assert loading["measured"]["pinned_peak_bytes"] == 5000
+    assert {rule["name"]: rule["verdict"] for rule in loading["rules"]}["256_mb_per_worker"] == "undecidable"
+    assert fragscope("advise", "--cores", "4", run.directory).returncode == 2  # belongs to --data-loading

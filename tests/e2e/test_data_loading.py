@@ -21,7 +21,7 @@ class Images(Dataset):
 
 def was_seen(path):
     processes, seen = {}, set()
-    if not os.path.exists(path):
+    if not os.path.exists(path):  # not before the first look
         return False
     for line in open(path).read().splitlines(keepends=True):
         if not line.endswith("\\n"):
@@ -100,3 +100,28 @@ def test_without_native_stacks_pinned_memory_is_nobodys(fragscope):
     [process] = json.loads(fragscope("report", "--json", run.directory, check=True).stdout)["processes"]
     assert process["pinned_bytes"]["torch_host"] == {"peak": None, "final": None}
     assert process["pinned_bytes"]["driver"]["peak"] > 0
+
+
+def test_popular_rules_are_held_against_the_run(fragscope, tmp_path):
+    script = tmp_path / "loader.py"
+    script.write_text(LOADER)
+    directory = fragscope.new_directory()
+    fragscope("run", "--gpu", "4GiB", "--sample-ms", "50", "-o", directory, "--", sys.executable, script, directory,
+              check=True)
+    answer = fragscope("advise", "--data-loading", "--json", "--cores", "12", directory, check=True).stdout
+    loading = json.loads(answer)["data_loading"]
+    measured = loading["measured"]
+    assert measured["workers"] == 2 and measured["workers_with_device"] == 0
+    assert measured["batch_bytes"] == 8 * 3 * 128 * 128 * 4
+    assert measured["pinned_torch_bytes"] % (2 << 20) == 0
+    rules = {rule["name"]: rule for rule in loading["rules"]}
+    assert rules["256_mb_per_worker"]["verdict"] == "false"
+    assert rules["256_mb_per_worker"]["bytes"] == measured["pinned_torch_bytes"]
+    assert rules["no_pinning_up_to_8gb"]["verdict"] == "false"
+    assert rules["halve_workers"]["verdict"] == "undecidable"
+    counts = {count["name"]: count for count in loading["counts"]}
+    assert counts["get_optimal_workers"]["most"] == 6
+    assert (counts["table by card"]["least"], counts["table by card"]["pinning"]) == (2, False)
+    assert loading["recommended"] == 6
+    text = fragscope("advise", "--data-loading", directory, check=True).stdout.decode()
+    assert "2 workers at one time" in text

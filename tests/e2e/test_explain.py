@@ -1,12 +1,17 @@
 """`fragscope explain` from outside: input, output and exit codes."""
 
 import json
+import pathlib
 import subprocess
+
+import pytest
 
 MESSAGE = (
     "CUDA out of memory. Tried to allocate 512.00 MiB (GPU 1; 10.00 GiB total capacity; 4.00 GiB "
     "already allocated; 256.00 MiB free; 8.50 GiB reserved in total by PyTorch)\n"
 )
+
+WORDINGS = pathlib.Path(__file__).resolve().parents[1] / "golden/diagnose/wordings.jsonl"
 
 
 def explain(build, *arguments, text=""):
@@ -78,3 +83,10 @@ def test_hostile_input_is_survived(build, tmp_path):
     done = explain(build, "--json", str(log))
     assert done.returncode == 0
     assert json.loads(done.stdout)["fields"]["reserved_bytes"] == 17 << 29
+
+
+@pytest.mark.parametrize("wording", [json.loads(line) for line in WORDINGS.read_text().splitlines()],
+                         ids=lambda wording: wording["message"][:40])
+def test_wordings_of_many_libraries(build, wording):
+    done = explain(build, "--json", text=wording["message"])
+    assert done.returncode == 0 and json.loads(done.stdout)["verdict"] in wording["verdicts"]

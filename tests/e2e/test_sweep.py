@@ -55,10 +55,21 @@ def test_failed_runs_do_not_win(fragscope, tmp_path):
     assert answer["best"] is None
 
 
+def test_steps_a_second_are_told_from_marks(fragscope, tmp_path):
+    program = [fragscope.programs / "cuda_scenario", "", "alloc a 1; repeat {N}; mark step; free a; alloc a 1; end"]
+    answer, _ = sweep(fragscope, tmp_path / "s", "--vary", "N=1,20", "--step-mark", "step", "--", *program)
+    one, many = (c["runs"][0] for c in answer["combinations"])
+    assert one["metric"] is None and many["metric"] > 0  # a single mark has no rate
+    assert {"rss_peak_bytes", "shm_peak_bytes"} <= many.keys()  # null: over before the first look
+    other, _ = sweep(fragscope, tmp_path / "t", "--vary", "N=20", "--step-mark", "epoch", "--", *program)
+    assert other["combinations"][0]["runs"][0]["metric"] is None
+
+
 @pytest.mark.parametrize("words", [
     ["--", "true"], ["--vary", "A=1"], ["--vary", "A=1", "--", "true"],
     ["--vary", "A=1", "--metric", "(", "--", "echo", "{A}"],
     ["--vary", "A=1", "--metric", "none", "--", "echo", "{A}"],
+    ["--vary", "A=1", "--metric", "(.)", "--step-mark", "x", "--", "echo", "{A}"],
     ["--vary", "A=1", "--repeats", "0", "--", "echo", "{A}"],
 ])
 def test_usage(fragscope, words):

@@ -127,6 +127,32 @@ TEST_CASE("advice: the recorded settings are tried even when the grid lacks them
   CHECK(advice.recorded_settings.reserved_peak > 0);
 }
 
+TEST_CASE("advice: advice holds without the last steps, where the steps are known") {
+  RecordedModel recorded;
+  AdviceSettings asked;
+  for (uint64_t step = 0; step < 8; ++step) {
+    if (step > 0) asked.step_seqs.push_back(recorded.events().size() + 1);
+    fragment(recorded);
+  }
+  std::vector<Event>& events = recorded.events();
+  replay::ProcessFacts facts;
+  facts.properties["torch_version"] = "2.15";
+  replay::VectorStream stream(events);
+  replay::ReadSettings settings;
+  settings.with_calls = settings.with_seqs = true;
+  const auto process = replay::read_process(stream, facts, settings);
+  const Advice advice = advise(process, 0, asked);
+  REQUIRE(advice.best);
+  // The same run without its last step, asked anew: what was advised is not worse there.
+  replay::VectorStream shorter({events.data(), asked.step_seqs.back() - 1});
+  const Advice before = advise(replay::read_process(shorter, facts, settings), 0, {});
+  const auto found = std::find_if(before.tried.begin(), before.tried.end(), [&](const auto& tried) {
+    return tried.settings == advice.best->settings;
+  });
+  REQUIRE(found != before.tried.end());
+  CHECK_FALSE(better(before.default_settings, *found, Objective::peak));
+}
+
 TEST_CASE("advice: nothing on the front is beaten in both figures") {
   RecordedModel recorded;
   test::train(recorded, 20, 3, false);

@@ -91,6 +91,25 @@ TEST_CASE("trace verdict: pieces between live blocks are stranded, and what pins
   CHECK(finding.pins[0].releasable == 530 * kMiB);
 }
 
+TEST_CASE("trace verdict: the recording without the block that pins is replayed") {
+  RecordedModel recorded(card(1300));
+  split_segment(recorded, 530, 2);
+  const uint64_t pin = recorded.events().back().seq;
+  CHECK(recorded.alloc(800 * kMiB) == 0);
+  replay::ProcessFacts facts;
+  facts.properties["torch_version"] = "2.15";
+  facts.properties["device.0.total_bytes"] = std::to_string(1300 * kMiB);
+  replay::VectorStream stream(recorded.events());
+  replay::ReadSettings reading;
+  reading.with_calls = reading.with_seqs = true;
+  const auto process = replay::read_process(stream, facts, reading);
+  const auto without = replay_without(process, 0, pin);
+  REQUIRE(without);
+  CHECK(without->ooms == 0);
+  CHECK(without->reserved_peak == 800 * kMiB);
+  CHECK_FALSE(replay_without(process, 0, pin + 1000));
+}
+
 TEST_CASE("trace verdict: pieces of another stream are told apart") {
   RecordedModel recorded(card(330));
   split_segment(recorded, 200, 20, 7);
@@ -110,6 +129,58 @@ TEST_CASE("trace verdict: pieces of the other pool are told apart") {
   const TraceFinding finding = refusal(recorded.events(), 300);
   CHECK(finding.cause == Cause::stranded);
   CHECK(finding.split.other_pool == 100 * kMiB);
+}
+
+TEST_CASE(
+    "trace verdict: memory of a private pool is told apart from pieces of the request's own") {
+  RecordedModel recorded(card(700));
+  recorded.allocator().begin_pool({1, 0});
+  recorded.free(recorded.alloc(400 * kMiB));
+  recorded.allocator().end_pool({1, 0});
+  CHECK(recorded.alloc(500 * kMiB) == 0);
+  bool of_pool = true;  // as torch 2.8 tells it: the first segment is the pool's
+  for (Event& event : recorded.events()) {
+    event.flags |= kFlagPool;
+    event.text = of_pool ? 1 : 0;
+    of_pool = of_pool && event.kind != EventKind::free_completed;
+  }
+  const TraceFinding finding = refusal(recorded.events(), 700);
+  CHECK(finding.cause == Cause::stranded);
+  CHECK(finding.stranded_in == Stranded::private_pool);
+  CHECK(finding.split.private_pool == 400 * kMiB);
+}
+
+TEST_CASE("trace verdict: blocks that wait for another stream are stranded by it, not missing") {
+  RecordedModel recorded(card(700));
+  const uint64_t shared = recorded.alloc(400 * kMiB);
+  recorded.allocator().record_stream(shared, 9);
+  recorded.allocator().work(9);
+  recorded.allocator().begin_capture();
+  recorded.free(shared);
+  CHECK(recorded.alloc(500 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 700);
+  CHECK(finding.cause == Cause::stranded);
+  CHECK(finding.stranded_in == Stranded::pending);
+  CHECK(finding.split.pending == 400 * kMiB);
+}
+
+TEST_CASE("trace verdict: without CUDA's refusal the allocator itself refused") {
+  std::vector<Event> events(1);
+  events[0].kind = EventKind::oom;
+  events[0].seq = events[0].time_ns = 1;
+  events[0].device = 0;
+  events[0].requested = 300 * kMiB;
+  events[0].flags = kFlagSourceReport;
+  const TraceFinding unrecorded = refusal(events, 1000);
+  CHECK(unrecorded.cause == Cause::unknown);
+  replay::ProcessFacts facts;
+  facts.properties["device.0.total_bytes"] = std::to_string(1000 * kMiB);
+  facts.properties["coverage.hooked"] = "60";
+  replay::VectorStream stream(events);
+  const auto measured = metrics::measure_process(stream, facts);
+  const auto scenes = metrics::scenes_of(stream, measured, 4);
+  REQUIRE(scenes.size() == 1);
+  CHECK(judge(scenes[0], facts, measured.source).cause == Cause::fraction);
 }
 
 TEST_CASE("trace verdict: a piece that came free too late is a missed retry") {
@@ -177,6 +248,25 @@ TEST_CASE("trace verdict: what nobody of this process holds is another's") {
   CHECK(finding.explanation.verdict == Verdict::kOtherProcess);
   CHECK(finding.cause == Cause::other_process);
   CHECK(finding.split.elsewhere == 600 * kMiB);
+}
+
+TEST_CASE("trace verdict: a context that was not recorded is not another process") {
+  RecordedModel recorded(card(960));
+  recorded.alloc(900 * kMiB);
+  CHECK(recorded.alloc(100 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 1000);  // 40 MiB are the driver's
+  CHECK(finding.split.elsewhere == 40 * kMiB);
+  CHECK(finding.cause == Cause::capacity);
+}
+
+TEST_CASE("trace verdict: the last rests of a full device are no fragmentation") {
+  RecordedModel recorded(card(1000));
+  recorded.alloc(900 * kMiB);
+  split_segment(recorded, 90, 66);
+  CHECK(recorded.alloc(26 * kMiB) == 0);
+  const TraceFinding finding = refusal(recorded.events(), 1000);
+  CHECK(finding.cause == Cause::capacity);
+  CHECK(finding.explanation.alternatives == std::vector{Verdict::kFragmentation});
 }
 
 TEST_CASE("trace verdict: survivors of every step are a leak, weights are not") {
