@@ -91,6 +91,21 @@ bool is_old_twin(const char* base, const void* real) {
   return find_symbol(object_of(real), base) == real;
 }
 
+// Names of CUDA's and of PyTorch's functions that this library exports.
+bool is_hooked_name(const char* name) {
+  constexpr char kTorch[] = "_ZN3c10";
+  return is_cuda_name(name) || std::strncmp(name, kTorch, sizeof kTorch - 1) == 0;
+}
+
+bool is_defined_beside_us(const char* name) {
+  return for_each_object(
+      [](const LoadedObject& object, void* context) {
+        const void* const found = find_symbol(object, static_cast<const char*>(context));
+        return found != nullptr && !is_ours(found);
+      },
+      const_cast<char*>(name));
+}
+
 }  // namespace
 
 void* substitute_symbol(const char* name, void* real) noexcept {
@@ -119,14 +134,28 @@ void* substitute_function(const char* base, int version, uint64_t flags, void* r
 
 }  // namespace fragscope::shim
 
-// Jumped to from lookup_entry.cpp with the caller's arguments.
 extern "C" {
+
+// Called from lookup_entry.cpp for RTLD_DEFAULT and RTLD_NEXT. 1: the program must be told that
+// there is no such function, since no library has it but this one; dlerror() says so then.
+__attribute__((visibility("hidden"), used)) int fragscope_is_ours_alone(const char* name) {
+  using namespace fragscope::shim;
+  if (name == nullptr || !is_hooked_name(name)) return 0;
+  const ErrnoKeeper keep;
+  const LoadedObject own = object_of(reinterpret_cast<const void*>(&fragscope_is_ours_alone));
+  if (find_symbol(own, name) == nullptr || is_defined_beside_us(name)) return 0;
+  const DlsymFunction real = real_dlsym();
+  return real == nullptr || real(RTLD_NEXT, name) == nullptr ? 1 : 0;
+}
+
+// Jumped to from lookup_entry.cpp with the caller's arguments.
 
 __attribute__((visibility("hidden"), used)) void* fragscope_dlsym(void* handle, const char* name) {
   using namespace fragscope::shim;
   const DlsymFunction real = real_dlsym();
   if (real == nullptr) return nullptr;
   void* const found = real(handle, name);
+  if (is_ours(found) && fragscope_is_ours_alone(name) != 0) return nullptr;
   const ErrnoKeeper keep;
   // After a success there is no dlerror() of the host's to keep.
   if (found != nullptr && name != nullptr && is_cuda_name(name)) load_what_recording_needs();
@@ -139,6 +168,7 @@ __attribute__((visibility("hidden"), used)) void* fragscope_dlvsym(void* handle,
   const DlvsymFunction real = real_dlvsym();
   if (real == nullptr) return nullptr;
   void* const found = real(handle, name, version);
+  if (is_ours(found) && fragscope_is_ours_alone(name) != 0) return nullptr;
   const ErrnoKeeper keep;
   return substitute_symbol(name, found);
 }

@@ -2,6 +2,8 @@
 //
 // RTLD_NEXT (-1) and RTLD_DEFAULT (0) mean something relative to the caller, which the C library
 // tells by the return address: such requests jump to the real function with the stack as it was.
+// Names that nobody but this library exports are not found: without CUDA in the process there is no
+// cudaMalloc (fragscope_is_ours_alone).
 // All others jump to fragscope_dlsym / fragscope_dlvsym (lookup.cpp). When the C library has no
 // such function the answer is NULL.
 
@@ -19,6 +21,19 @@
       "  cmp $1, %rax\n"                          \
       "  ja fragscope_" #name                     \
       "\n"                                        \
+      "  push %rdi\n  .cfi_adjust_cfa_offset 8\n" \
+      "  push %rsi\n  .cfi_adjust_cfa_offset 8\n" \
+      "  push %rdx\n  .cfi_adjust_cfa_offset 8\n" \
+      "  mov %rsi, %rdi\n"                        \
+      "  call fragscope_is_ours_alone\n"          \
+      "  pop %rdx\n  .cfi_adjust_cfa_offset -8\n" \
+      "  pop %rsi\n  .cfi_adjust_cfa_offset -8\n" \
+      "  pop %rdi\n  .cfi_adjust_cfa_offset -8\n" \
+      "  test %eax, %eax\n"                       \
+      "  jz 2f\n"                                 \
+      "  xor %eax, %eax\n"                        \
+      "  ret\n"                                   \
+      "2:\n"                                      \
       "  mov fragscope_real_" #name               \
       "(%rip), %rax\n"                            \
       "  test %rax, %rax\n"                       \
@@ -54,6 +69,26 @@
       "  add x9, x0, #1\n"                         \
       "  cmp x9, #1\n"                             \
       "  b.hi 2f\n"                                \
+      "  stp x29, x30, [sp, #-48]!\n"              \
+      "  .cfi_adjust_cfa_offset 48\n"              \
+      "  .cfi_rel_offset x29, 0\n"                 \
+      "  .cfi_rel_offset x30, 8\n"                 \
+      "  mov x29, sp\n"                            \
+      "  stp x0, x1, [sp, #16]\n"                  \
+      "  str x2, [sp, #32]\n"                      \
+      "  mov x0, x1\n"                             \
+      "  bl fragscope_is_ours_alone\n"             \
+      "  mov w9, w0\n"                             \
+      "  ldp x0, x1, [sp, #16]\n"                  \
+      "  ldr x2, [sp, #32]\n"                      \
+      "  ldp x29, x30, [sp], #48\n"                \
+      "  .cfi_adjust_cfa_offset -48\n"             \
+      "  .cfi_restore x29\n"                       \
+      "  .cfi_restore x30\n"                       \
+      "  cbz w9, 3f\n"                             \
+      "  mov x0, #0\n"                             \
+      "  ret\n"                                    \
+      "3:\n"                                       \
       "  adrp x9, fragscope_real_" #name           \
       "\n"                                         \
       "  ldr x9, [x9, :lo12:fragscope_real_" #name \

@@ -152,6 +152,14 @@ def test_fork_beside_a_thread_inside_libunwind(programs):
     assert all(event["stack"] for event in parent.of("device_alloc"))
 
 
+def test_without_cuda_its_functions_are_not_there(programs):
+    """Our exports must not make a program believe that it has CUDA."""
+    assert programs.run_both("shim_absent", programs.directory / "libcudart.so.13") == []
+    told = programs.run("shim_absent", programs.directory / "libcudart.so.13").stdout.decode().splitlines()
+    assert told[:3] == [f"{how}: none undefined symbol: cudaMalloc" for how in ("default", "next", "program")]
+    assert told[-4] == "default: found -"
+
+
 def test_static_destructors_are_recorded(programs):
     (log,) = programs.run_both("shim_exit", "static")
     assert summary(log) == [("device_alloc", 111), ("device_alloc", 222), ("device_free", None)]

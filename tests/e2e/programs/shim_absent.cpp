@@ -1,0 +1,33 @@
+// shim_absent RUNTIME: asks for CUDA's functions in every way while there is no CUDA in the
+// process, and again when there is.
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstring>
+
+namespace {
+
+void say(const char* how, void* found) {
+  const char* const error = dlerror();
+  const char* const reason = error != nullptr ? std::strstr(error, "undefined symbol") : nullptr;
+  std::printf("%s: %s %s\n", how, found != nullptr ? "found" : "none", reason ? reason : "-");
+}
+
+void ask_all(const char* name) {
+  say("default", dlsym(RTLD_DEFAULT, name));
+  say("next", dlsym(RTLD_NEXT, name));
+  void* const program = dlopen(nullptr, RTLD_NOW);
+  say("program", dlsym(program, name));
+  say("program, version", dlvsym(program, name, "libcudart.so.13") != nullptr ? program : nullptr);
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  for (const char* name : {"cudaMalloc", "cuMemAlloc_v2", "cuGetProcAddress", "cudaNoSuchThing"}) {
+    ask_all(name);
+  }
+  say("libc", dlsym(RTLD_DEFAULT, "malloc"));
+  if (dlopen(arguments[1], RTLD_NOW | RTLD_GLOBAL) == nullptr) return 1;
+  ask_all("cudaMalloc");
+}
