@@ -198,7 +198,9 @@ void add_attribute_command(CLI::App& app, CommandContext& context) {
                    "run directory, trace, log, text trace or PyTorch snapshot")
       ->required();
   command->add_option("--pid", options->pid, "only this process");
-  command->add_option("--rows", options->rows, "rows of each list (text)")->capture_default_str();
+  command->add_option("--rows", options->rows, "rows of each list (text)")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1'000'000}))
+      ->capture_default_str();
   add_symbol_options(*command, options->places);
   command->add_flag("--json", options->json, "as JSON, with every row and whole stacks");
   command->callback([options, &context] { context.exit_code = run_attribute(*options); });

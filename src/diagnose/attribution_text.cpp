@@ -10,6 +10,7 @@ namespace fragscope::diagnose {
 namespace {
 
 constexpr size_t kFrames = 4;
+constexpr size_t kLongestFrame = 120;
 
 // What each name stands for, in a few words.
 constexpr std::array<const char*, kTensorRoles> kRoleWords = {
@@ -90,7 +91,10 @@ class Writer {
   void frames(uint32_t stack, uint64_t seq) {
     const auto lines = stack_lines_(stack, seq);
     for (size_t i = 0; i < std::min(lines.size(), kFrames); ++i) {
-      out_ += "                        " + printable(lines[i]) + "\n";
+      const bool fits = lines[i].size() <= kLongestFrame;  // templates have no end
+      out_ += "                        " +
+              (fits ? printable(lines[i]) : printable(lines[i].substr(0, kLongestFrame)) + "…") +
+              "\n";
     }
   }
 

@@ -58,6 +58,8 @@ def test_runs_without_blocks_have_no_attribution(fragscope):
 @pytest.mark.parametrize("words, code", [
     (["--pid", "1", TRACE], 2),
     (["--rows", "many", TRACE], 2),
+    (["--rows", "0", TRACE], 2),
+    (["--rows", "-3", TRACE], 2),
     (["no-such-run"], 3),
 ])
 def test_usage(fragscope, words, code):
