@@ -1,5 +1,7 @@
 #include "shim/lookup.h"
 
+#include <dlfcn.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -119,8 +121,19 @@ void* substitute_function(const char* base, int version, uint64_t flags, void* r
 
 }  // namespace fragscope::shim
 
-// Jumped to from lookup_entry.cpp with the caller's arguments.
 extern "C" {
+
+// Whether anything but this library defines `name` in this process; if not, dlerror() says so.
+__attribute__((visibility("hidden"), used)) int fragscope_is_defined(const char* name) {
+  using namespace fragscope::shim;
+  const ErrnoKeeper keep;
+  const HookId id = hook_of_symbol(name);
+  if (id == HookId::none || is_defined_elsewhere(info(id).symbol)) return 1;
+  const DlsymFunction real = real_dlsym();
+  return real != nullptr && real(RTLD_NEXT, name) != nullptr ? 1 : 0;
+}
+
+// Jumped to from lookup_entry.cpp with the caller's arguments.
 
 __attribute__((visibility("hidden"), used)) void* fragscope_dlsym(void* handle, const char* name) {
   using namespace fragscope::shim;
@@ -129,7 +142,11 @@ __attribute__((visibility("hidden"), used)) void* fragscope_dlsym(void* handle, 
   void* const found = real(handle, name);
   const ErrnoKeeper keep;
   // After a success there is no dlerror() of the host's to keep.
-  if (found != nullptr && name != nullptr && is_cuda_name(name)) load_what_recording_needs();
+  if (found != nullptr && name != nullptr && is_cuda_name(name)) {
+    // Our export, in a process that has no CUDA.
+    if (is_ours(found) && fragscope_is_defined(name) == 0) return nullptr;
+    load_what_recording_needs();
+  }
   return substitute_symbol(name, found);
 }
 

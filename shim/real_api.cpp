@@ -112,6 +112,8 @@ int bind_slot(HookId id, void* real) noexcept {
   return -1;
 }
 
+bool is_defined_elsewhere(const char* symbol) noexcept { return find_anywhere(symbol) != nullptr; }
+
 void* driver_function(const char* symbol) noexcept {
   return symbol_in(find_object("libcuda.so."), symbol);
 }

@@ -26,6 +26,9 @@ void* real_in_slot(HookId id, int slot) noexcept;
 // The slot whose real function is `real`, taken if need be; -1 when all are in use.
 int bind_slot(HookId id, void* real) noexcept;
 
+// Whether any loaded object but this library defines `symbol`.
+bool is_defined_elsewhere(const char* symbol) noexcept;
+
 // An unhooked function of the driver (getters, synchronise); nullptr while no driver is loaded.
 void* driver_function(const char* symbol) noexcept;
 
