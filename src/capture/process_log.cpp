@@ -12,7 +12,7 @@
 namespace fragscope::capture {
 namespace {
 
-// Slots between two publications of read_pos: as many as a chunk of the trace holds.
+// Slots between two publications of read_pos: some chunks of the trace.
 constexpr uint64_t kDrainSlots = 65536;
 
 }  // namespace

@@ -2,6 +2,7 @@
 be in the recording, and each route's own allocation among it."""
 
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -158,3 +159,27 @@ int main() {
   std::printf("runtime %s, driver %d\\n", refused ? "refused" : "worked", result);
 }
 """
+
+
+PROBE = """
+import ctypes
+everything = ctypes.CDLL(None)
+everything.dlsym.restype = ctypes.c_void_p
+everything.dlsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+everything.dlerror.restype = ctypes.c_char_p
+for name in (b"cudaMalloc", b"cuMemAlloc_v2", b"cu", b"", b"printf"):
+    found = everything.dlsym(None, name) is not None
+    print(name, found, (everything.dlerror() is not None) != found, hasattr(everything, name.decode() or "-"))
+"""
+
+
+def test_a_program_without_cuda_finds_none(build, tmp_path):
+    """The recorder exports CUDA's names: who asks whether CUDA is there gets the answer of without it."""
+    answers = []
+    for variables in ({}, {"LD_PRELOAD": str(build / "lib/libfragscope.so"), "FRAGSCOPE_OUT": str(tmp_path / "r")}):
+        done = subprocess.run([sys.executable, "-c", PROBE], env=dict(os.environ) | variables, check=True,
+                              capture_output=True, text=True)
+        answers.append(done.stdout)
+    assert answers[0] == answers[1]
+    assert "b'cudaMalloc' False" in answers[0] and "b'printf' True" in answers[0]
+    assert not (tmp_path / "r").exists()

@@ -288,3 +288,31 @@ TEST_CASE("chunks whose numbers contradict each other") {
   CHECK(survive(bytes, damaged) == records[0]);
   CHECK(damaged);
 }
+
+TEST_CASE("one damaged bit takes a chunk and what follows, not all that comes before") {
+  trace::MemorySink sink;
+  trace::ProcessInfo process;
+  process.pid = 5;
+  auto writer = trace::TraceWriter::start(sink, process);
+  REQUIRE(writer.ok());
+  constexpr uint64_t kEvents = 60'000;
+  for (uint64_t i = 1; i <= kEvents; ++i) {
+    Event event;
+    event.kind = EventKind::device_alloc;
+    event.pid = 5;
+    event.seq = i;
+    event.time_ns = i * 977;
+    event.address = (i * 0x9e3779b97f4a7c15) >> 20;  // compresses badly
+    REQUIRE(writer->add_event(event).ok());
+  }
+  REQUIRE(writer->seal(process, {}).ok());
+  std::vector<std::byte> bytes = sink.bytes();
+  bytes[bytes.size() / 2] ^= std::byte{1};
+  auto reader = trace::TraceReader::open_bytes(bytes, "flipped");
+  REQUIRE(reader.ok());
+  uint64_t read = 0;
+  for (Event event; reader->next(event);) ++read;
+  REQUIRE(reader->damage());
+  CHECK(read >= kEvents / 4);
+  CHECK(read < kEvents);
+}
