@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "diagnose/advice.h"
@@ -19,6 +18,7 @@
 #include "symbolize/symbolizer.h"
 #include "tools/command.h"
 #include "tools/data_loading_facts.h"
+#include "tools/json_text.h"
 #include "tools/progress.h"
 #include "tools/run_analysis.h"
 
@@ -29,7 +29,6 @@ using diagnose::Advice;
 using diagnose::AdviceSettings;
 using diagnose::Objective;
 using diagnose::TriedSettings;
-using Json = nlohmann::ordered_json;
 
 struct AdviseOptions {
   std::string path;
@@ -280,7 +279,7 @@ int run_data_loading(const AdviseOptions& options) {
     const Json document = {{"schema", 1},
                            {"data_loading", loading_json(facts, advice)},
                            {"warnings", all_warnings(*run)}};
-    text = document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    text = document_text(document);
   }
   const int code = reading_exit_code(*run, events);
   if (code == kExitNothingRecorded) {
@@ -315,7 +314,7 @@ int run_advise(const AdviseOptions& options) {
                            {"objective", options.objective},
                            {"devices", devices},
                            {"warnings", all_warnings(*run)}};
-    text = document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    text = document_text(document);
   } else {
     text = text_of(all);
   }

@@ -1,7 +1,6 @@
 // fragscope attribute: who holds the memory at the peak, and what for.
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "diagnose/attribution.h"
 #include "diagnose/attribution_text.h"
@@ -9,6 +8,7 @@
 #include "report/stack_lines.h"
 #include "symbolize/symbolizer.h"
 #include "tools/command.h"
+#include "tools/json_text.h"
 #include "tools/run_analysis.h"
 #include "tools/symbol_options.h"
 
@@ -16,7 +16,6 @@ namespace fragscope::tools {
 namespace {
 
 using diagnose::Attribution;
-using Json = nlohmann::ordered_json;
 
 struct AttributeOptions {
   std::string path;
@@ -25,8 +24,6 @@ struct AttributeOptions {
   bool json = false;
   symbolize::Places places;
 };
-
-Json or_null(const std::optional<uint64_t>& value) { return value ? Json(*value) : Json(nullptr); }
 
 Json share_json(const diagnose::Share& share) {
   return {{"bytes", share.bytes}, {"blocks", share.blocks}};
@@ -177,7 +174,7 @@ int run_attribute(const AttributeOptions& options) {
   if (options.json) {
     const Json document = {
         {"schema", 1}, {"processes", answer.processes}, {"warnings", answer.warnings}};
-    answer.text = document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    answer.text = document_text(document);
   }
   const int code = reading_exit_code(*run, answer.events);
   const int written = print_output(answer.text);

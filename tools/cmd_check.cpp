@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "simcuda/sim_config.h"
 #include "tools/command.h"
+#include "tools/json_text.h"
 #include "tools/log_place.h"
 #include "tools/program_lookup.h"
 #include "tools/run_plan.h"
@@ -161,17 +161,17 @@ void print_findings(const std::vector<Finding>& findings, bool json, Verdict ver
     fmt::print("{}\n", verdict_text(verdict));
     return;
   }
-  auto list = nlohmann::ordered_json::array();
+  auto list = Json::array();
   for (const Finding& finding : findings) {
     list.push_back(
         {{"what", finding.what}, {"state", state_name(finding.state)}, {"text", finding.text}});
   }
-  const nlohmann::ordered_json all = {{"schema", 1},
-                                      {"can_record", verdict.on_gpu || verdict.simulated},
-                                      {"can_record_gpu", verdict.on_gpu},
-                                      {"can_record_simulated", verdict.simulated},
-                                      {"checks", list}};
-  fmt::print("{}\n", all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  const Json all = {{"schema", 1},
+                    {"can_record", verdict.on_gpu || verdict.simulated},
+                    {"can_record_gpu", verdict.on_gpu},
+                    {"can_record_simulated", verdict.simulated},
+                    {"checks", list}};
+  fmt::print("{}", document_text(all));
 }
 
 int check(const CheckOptions& options) {

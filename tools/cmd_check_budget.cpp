@@ -5,12 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "diagnose/budget.h"
 #include "replay/event_stream.h"
 #include "tools/command.h"
+#include "tools/json_text.h"
 #include "tools/run_analysis.h"
 
 namespace fragscope::tools {
@@ -18,7 +18,6 @@ namespace {
 
 using diagnose::BudgetCheck;
 using diagnose::BudgetFigure;
-using Json = nlohmann::ordered_json;
 
 struct SizeOption {
   BudgetFigure figure;
@@ -152,7 +151,7 @@ int print_checks(const BudgetOptions& options, const std::vector<BudgetCheck>& c
     Json list = Json::array();
     for (const BudgetCheck& check : checks) list.push_back(check_json(check));
     const Json all = {{"schema", 1}, {"kept", kept}, {"checks", list}, {"gaps", gaps}};
-    out = all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    out = document_text(all);
   } else {
     for (const BudgetCheck& check : checks) out += check_text(check) + "\n";
     for (const std::string& gap : gaps) {

@@ -4,18 +4,16 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "tools/command.h"
 #include "tools/fit_search.h"
+#include "tools/json_text.h"
 #include "tools/run_analysis.h"
 #include "trace/run_directory.h"
 
 namespace fragscope::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct FitOptions {
   std::string vary;
@@ -26,8 +24,6 @@ struct FitOptions {
   bool quiet = false;
   std::vector<std::string> command;
 };
-
-Json or_null(const std::optional<uint64_t>& value) { return value ? Json(*value) : Json(nullptr); }
 
 Json cell_json(const FitCell& cell) {
   return {{"value", cell.value},
@@ -130,9 +126,8 @@ int run_fit(const FitOptions& options) {
   std::filesystem::remove(question.directory, ignored);  // if nothing was recorded
   if (!answer.ok()) return fail(answer.error());
   const std::string name = question.variable ? question.variable->name : "";
-  const int written = print_output(
-      options.json ? answer_json(*answer).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
-                   : answer_text(*answer, name));
+  const int written =
+      print_output(options.json ? document_text(answer_json(*answer)) : answer_text(*answer, name));
   if (written != kExitOk) return written;
   const bool any = std::any_of(answer->rows.begin(), answer->rows.end(),
                                [](const FitRow& row) { return row.largest.has_value(); });

@@ -3,17 +3,17 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "simcuda/sim_config.h"
 #include "tools/command.h"
+#include "tools/json_text.h"
 
 namespace fragscope::tools {
 namespace {
 
 void print_json() {
-  auto list = nlohmann::ordered_json::array();
+  auto list = Json::array();
   for (const simcuda::GpuPreset& gpu : simcuda::gpu_presets()) {
     list.push_back({{"id", gpu.id},
                     {"name", gpu.name},
@@ -24,7 +24,7 @@ void print_json() {
                     {"l2_bytes", gpu.l2_bytes},
                     {"total_source", gpu.total_source}});
   }
-  fmt::print("{}\n", nlohmann::ordered_json{{"schema", 1}, {"gpus", list}}.dump(2));
+  fmt::print("{}", document_text({{"schema", 1}, {"gpus", list}}));
 }
 
 void print_table() {

@@ -3,19 +3,17 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "replay/process_facts.h"
 #include "report/host_memory.h"
 #include "report/text_report.h"
 #include "tools/command.h"
+#include "tools/json_text.h"
 #include "tools/run_facts.h"
 
 namespace fragscope::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct InfoOptions {
   std::string path;
@@ -165,11 +163,6 @@ Json exit_json(trace::ProcessExit exit) {
   return {{"kind", "running"}, {"code", nullptr}};
 }
 
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 Json damage_json(const std::optional<report::DamageData>& damage) {
   if (!damage) return nullptr;
   return {{"text", damage->text},
@@ -225,7 +218,7 @@ void print_json(const RunFacts& facts) {
                     {"host_memory", facts.host_memory ? report::host_memory_json(*facts.host_memory)
                                                       : Json(nullptr)},
                     {"warnings", facts.warnings}};
-  fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
+  fmt::print("{}", document_text(all));
 }
 
 int info(const InfoOptions& options) {

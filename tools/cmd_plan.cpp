@@ -6,20 +6,19 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "enforce/plan.h"
 #include "replay/recorded_process.h"
 #include "replay/step_plan.h"
 #include "tools/command.h"
+#include "tools/json_text.h"
 #include "tools/plan_trial.h"
 #include "tools/run_analysis.h"
 
 namespace fragscope::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using replay::ProgramRequest;
 using replay::ProgramStep;
 
@@ -163,8 +162,8 @@ std::string plan_text(const PlanOptions& options, const Candidate& candidate, co
                {"loop_start", made.plan.loop_start},
                {"made_from", made_from(options, candidate, made)},
                {"figures", figures_of(candidate, made)}};
-  std::string text = head.dump(2, ' ', false, Json::error_handler_t::replace);
-  text.resize(text.rfind('\n'));
+  std::string text = document_text(head);
+  text.resize(text.rfind("\n}"));
   text += ",\n  \"requests\": [";
   for (size_t i = 0; i < made.plan.requests.size(); ++i) {
     const enforce::PlannedRequest& request = made.plan.requests[i];
@@ -257,7 +256,7 @@ int make(const PlanOptions& options) {
                        {"made_from", made_from(options, *candidate, made)},
                        {"figures", figures_of(*candidate, made)},
                        {"warnings", all_warnings(*run)}};
-  return print_output(answer.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  return print_output(document_text(answer));
 }
 
 }  // namespace

@@ -5,17 +5,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "tools/command.h"
+#include "tools/json_text.h"
 #include "tools/run_analysis.h"
 #include "tools/sweep_runs.h"
 
 namespace fragscope::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr unsigned kMostRepeats = 100;
 
@@ -31,8 +29,6 @@ struct SweepOptions {
   bool quiet = false;
   std::vector<std::string> command;
 };
-
-Json or_null(const std::optional<uint64_t>& value) { return value ? Json(*value) : Json(nullptr); }
 
 Json combination_json(const SweepPlan& plan, const SweepCombination& combination) {
   Json values;
@@ -154,7 +150,7 @@ int run_sweep(const SweepOptions& options) {
                            {"directory", plan->directory},
                            {"best", winner ? Json(*winner) : Json(nullptr)},
                            {"combinations", rows}};
-    text = document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    text = document_text(document);
   } else {
     text = table(*plan, *all);
   }

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "diagnose/twin.h"
 #include "simcuda/sim_config.h"
 #include "tools/command.h"
+#include "tools/json_text.h"
 #include "tools/run_analysis.h"
 #include "tools/run_plan.h"
 #include "tools/subprocess.h"
@@ -25,7 +25,6 @@ namespace fs = std::filesystem;
 using diagnose::TwinComparison;
 using diagnose::TwinDevice;
 using diagnose::TwinFigure;
-using Json = nlohmann::ordered_json;
 
 struct VerifyOptions {
   std::vector<std::string> runs;  // two, to be compared
@@ -196,8 +195,6 @@ std::string answer_text(const Answer& answer) {
   return text;
 }
 
-Json or_null(const std::optional<uint64_t>& value) { return value ? Json(*value) : Json(nullptr); }
-
 Json device_json(const DeviceComparison& each) {
   const auto& requests = each.comparison.requests;
   Json first = nullptr;
@@ -246,9 +243,8 @@ int compare_runs(const VerifyOptions& options, const std::string& real, const st
   const auto right = read_side(twin);
   if (!right.ok()) return fail(right.error());
   const Answer answer = compare(*left, *right);
-  const int written = print_output(
-      options.json ? answer_json(answer).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
-                   : answer_text(answer));
+  const int written =
+      print_output(options.json ? document_text(answer_json(answer)) : answer_text(answer));
   if (written != kExitOk) return written;
   return answer.equal() ? kExitOk : kExitNo;
 }

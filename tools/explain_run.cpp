@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "diagnose/explain_json.h"
 #include "diagnose/finding_text.h"
@@ -17,6 +16,7 @@
 #include "report/stack_lines.h"
 #include "symbolize/symbolizer.h"
 #include "tools/command.h"
+#include "tools/json_text.h"
 #include "tools/progress.h"
 #include "tools/run_analysis.h"
 
@@ -25,7 +25,6 @@ namespace {
 
 using diagnose::TraceFinding;
 using diagnose::Trial;
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxRefusals = 8;
 constexpr size_t kReplayedPins = 4;  // of a refusal
@@ -136,8 +135,6 @@ ProcessFindings examine(const OpenRun& run, trace::TraceReader& reader) {
   }
   return result;
 }
-
-Json or_null(const std::optional<uint64_t>& value) { return value ? Json(*value) : Json(nullptr); }
 
 Json split_json(const diagnose::MemorySplit& split) {
   return {{"total_bytes", or_null(split.total)},
@@ -318,9 +315,7 @@ int explain_run(const std::string& path, bool json) {
   }
   const int code = reading_exit_code(*run, events);
   if (json) {
-    text = document(std::move(processes), all_warnings(*run))
-               .dump(2, ' ', false, Json::error_handler_t::replace) +
-           "\n";
+    text = document_text(document(std::move(processes), all_warnings(*run)));
   }
   const int written = print_output(text);
   if (written != kExitOk) return written;

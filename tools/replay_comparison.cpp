@@ -5,11 +5,11 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/bytes.h"
 #include "tools/command.h"
+#include "tools/json_text.h"
 #include "tools/progress.h"
 #include "tools/run_analysis.h"
 #include "tools/version.h"
@@ -17,7 +17,6 @@
 namespace fragscope::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using replay::ReplayFigures;
 
 struct Asked {
@@ -270,7 +269,7 @@ int compare_allocators(OpenRun& run, const ComparisonOptions& options) {
                            {"path", run.path},
                            {"processes", std::move(processes)},
                            {"warnings", all_warnings(run)}};
-    text = document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    text = document_text(document);
   } else {
     text = text_of(all);
   }

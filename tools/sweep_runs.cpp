@@ -7,13 +7,13 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "diagnose/budget.h"
 #include "metrics/process_metrics.h"
 #include "replay/event_stream.h"
 #include "tools/host_memory_data.h"
+#include "tools/json_text.h"
 #include "tools/run_analysis.h"
 #include "tools/subprocess.h"
 
@@ -21,7 +21,6 @@ namespace fragscope::tools {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 // Letters, digits and a few signs: a value may be anything, a file name may not.
 std::string file_part(const std::string& value) {
@@ -114,11 +113,6 @@ void take_memory(const std::string& directory, const std::string& step_mark,
 }
 
 template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
-template <typename T>
 void take(const Json& in, const char* key, std::optional<T>& out) {
   if (!in.at(key).is_null()) out = in.at(key).get<T>();
 }
@@ -142,7 +136,7 @@ bool save(const std::string& path, const Json& who, const SweepFigures& figures)
                     {"shm_peak", or_null(figures.shm_peak)},
                     {"ooms", figures.ooms}};
   std::ofstream file(path + ".tmp", std::ios::binary);
-  file << out.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  file << document_text(out);
   file.close();
   std::error_code failed;
   if (file) fs::rename(path + ".tmp", path, failed);
