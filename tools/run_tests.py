@@ -55,7 +55,14 @@ def ctest(build, junit):
 
 def pytest(python, folders, junit, *options):
     existing = [folder for folder in folders if (ROOT / folder).is_dir()]
-    return [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={junit}", *options, *existing]
+    return [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={junit}", *spread(python),
+            *options, *existing]
+
+
+def spread(python):
+    """All cores, a file's tests on one of them; a Python that somebody chose may lack what that takes."""
+    has_xdist = subprocess.run([str(python), "-c", "import xdist"], check=False, stderr=subprocess.DEVNULL).returncode == 0
+    return ["-n", str(os.cpu_count()), "--dist", "loadfile"] if has_xdist else []
 
 
 def torch_python():

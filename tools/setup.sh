@@ -174,13 +174,17 @@ PYTHON
 }
 
 install_packages
-make_venv "$cache/tests-venv" "import pytest" "pytest>=7"
+make_venv "$cache/tests-venv" "import pytest, xdist" "pytest>=7" pytest-xdist
 fetch_headers 12 nvidia-cuda-runtime-cu12==12.4.127 nvidia-cuda-nvcc-cu12==12.4.131
 fetch_headers 13 nvidia-cuda-runtime==13.0.48 nvidia-cuda-crt==13.0.48
 if [ -n "$want_torch" ] && [ -z "${FRAGSCOPE_TORCH_VENV:-}" ]; then
   make_venv "$cache/torch-venv" \
     "import torch, numpy, transformers, pytest; assert torch.version.cuda" \
     torch numpy transformers "pytest>=7"
+  if ! "$cache/torch-venv/bin/python" -c "import xdist" >/dev/null 2>&1; then
+    "$cache/torch-venv/bin/python" -m pip install -q --disable-pip-version-check pytest-xdist >&2 ||
+      fail "pip could not install pytest-xdist into $cache/torch-venv"
+  fi
 fi
 # TensorFlow wants another numpy than the rest. The extras that bring NVIDIA's libraries are not asked
 # for: the simulated ones stand in.
