@@ -59,6 +59,9 @@ struct VerifyCounts {
   uint64_t resyncs = 0;          // the model was put into the recorded state again
   uint64_t lost_blocks = 0;      // live blocks that could not be put back then
   uint64_t unknown_frees = 0;    // frees of addresses that no live block starts at
+  // Requests that the allocator refused itself, or released memory for, without asking CUDA: a
+  // memory fraction, which no recording tells. Taken from the recording as CUDA's refusals are.
+  uint64_t unasked_refusals = 0;
   std::optional<Divergence> first_divergence;
 
   bool perfect() const {

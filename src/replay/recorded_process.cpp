@@ -107,6 +107,18 @@ void note_assumptions(const BlockPlane& plane, RecordedProcess& process) {
   }
 }
 
+void note_own_limit(RecordedProcess& process) {
+  uint64_t refusals = 0;
+  for (const RecordedDevice& device : process.devices) {
+    if (device.verify) refusals += device.verify->unasked_refusals;
+  }
+  if (refusals == 0) return;
+  process.assumptions.push_back(
+      std::to_string(refusals) +
+      " time(s) the allocator refused memory, or released some, without having asked CUDA: it kept "
+      "to a limit of its own (set_per_process_memory_fraction), which no recording tells");
+}
+
 // Why a what-if of this process cannot be answered; empty: it can.
 std::string undecidable_reason(const BlockPlane& plane, const RecordedProcess& process) {
   const bool blind = process.source == BlockSource::report ||
@@ -161,6 +173,7 @@ RecordedProcess read_process(EventStream& events, const ProcessFacts& facts,
   }
   process.devices = recorded_devices(pass, facts, settings);
   note_assumptions(pass.plane, process);
+  note_own_limit(process);
   if (facts.property("enforce_plan")) {
     process.assumptions.push_back(
         "a plan placed blocks of this run: those do not follow the allocator's rules, and verify "

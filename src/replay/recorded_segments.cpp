@@ -44,11 +44,13 @@ const BlockOp* RecordedSegments::next_call() {
   return nullptr;
 }
 
-// An attempt that left no record: memory was released, or the request failed.
+// An attempt that left no record: memory was released, or the request failed. Where CUDA's refusals
+// are recorded it was not asked: the allocator kept to a limit of its own.
 bool RecordedSegments::was_refused() {
-  if (refusals_recorded_) return false;
   const BlockOp* next = next_call();
-  return next ? next->kind == BlockOpKind::segment_free : fails_;
+  const bool refused = next ? next->kind == BlockOpKind::segment_free : fails_;
+  if (refused && refusals_recorded_) ++counts_.unasked_refusals;
+  return refused;
 }
 
 void RecordedSegments::miss(std::string predicted, const BlockOp* recorded) {

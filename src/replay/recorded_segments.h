@@ -29,8 +29,9 @@ class RecordedSegments final : public model::SegmentProvider {
     std::optional<bool> small;  // which pool; absent: see the size, or what lies in it
   };
 
-  // `refusals_recorded`: the recording has the driver's refusals (segment_refused). Where it has
-  // not, an attempt failed if the recorded allocator released memory next, or gave up.
+  // An attempt failed if the recording has the driver's refusal (segment_refused), or if the
+  // recorded allocator released memory next, or gave up. `refusals_recorded`: it has all of the
+  // driver's, so that the latter are refusals of the allocator's own (unasked_refusals).
   RecordedSegments(VerifyCounts& counts, bool refusals_recorded)
       : counts_(counts), refusals_recorded_(refusals_recorded) {}
 

@@ -252,6 +252,27 @@ TEST_CASE("a missing segment call and a wrong segment size are counted") {
   CHECK(resized.segment_matches < resized.segment_calls);
 }
 
+TEST_CASE("a limit of the allocator's own is taken from the recording and told") {
+  RecordSettings settings;
+  settings.capacity = 8 * kGiB;
+  RecordedModel recorded(settings);
+  REQUIRE(recorded.allocator().set_memory_fraction(0.5));
+  const uint64_t half = recorded.allocator().allowed_bytes().value();
+  const uint64_t big = recorded.alloc(half / 2);
+  recorded.free(big);
+  REQUIRE(recorded.alloc(half - 30 * kMiB) != 0);  // after big's segment went back
+  CHECK(recorded.alloc(64 * kMiB) == 0);
+  CHECK(recorded.alloc(20 * kMiB) != 0);
+  const ProcessReplay replay = replayed(recorded.events());
+  check_perfect(replay);
+  // The refused request tried twice; the release before the large one reads as empty_cache().
+  CHECK(only_verify(replay).unasked_refusals == 2);
+  const auto tells = [](const std::string& text) {
+    return text.find("set_per_process_memory_fraction") != text.npos;
+  };
+  CHECK(std::count_if(replay.assumptions.begin(), replay.assumptions.end(), tells) == 1);
+}
+
 TEST_CASE("a call that was not predicted is counted") {
   RecordedModel recorded;
   const uint64_t first = recorded.alloc(30 * kMiB);
