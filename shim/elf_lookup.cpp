@@ -198,17 +198,12 @@ LoadedObject find_object(const char* soname_prefix) noexcept {
 }
 
 LoadedObject object_of(const void* address) noexcept {
-  Search search{nullptr, address, {}};
-  for_each_object(
-      [](const LoadedObject& object, void* context) {
-        auto* wanted = static_cast<Search*>(context);
-        const auto at = reinterpret_cast<uintptr_t>(wanted->address);
-        if (at < object.start || at >= object.end) return false;
-        wanted->found = object;
-        return true;
-      },
-      &search);
-  return search.found;
+  dl_find_object found{};
+  if (_dl_find_object(const_cast<void*>(address), &found) != 0) return {};
+  const link_map* const map = found.dlfo_link_map;
+  return {map->l_addr, map->l_ld, map->l_name != nullptr ? map->l_name : "",
+          reinterpret_cast<uintptr_t>(found.dlfo_map_start),
+          reinterpret_cast<uintptr_t>(found.dlfo_map_end)};
 }
 
 void* find_symbol(const LoadedObject& object, const char* name) noexcept {

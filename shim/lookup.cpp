@@ -1,5 +1,8 @@
 #include "shim/lookup.h"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -97,7 +100,18 @@ bool is_hooked_name(const char* name) {
   return is_cuda_name(name) || std::strncmp(name, kTorch, sizeof kTorch - 1) == 0;
 }
 
+// A child of the process that asked first. Another thread of its parent may have held the loader's
+// lock, which is then held for ever.
+bool is_forked_child() {
+  static constinit std::atomic<pid_t> first{0};
+  pid_t known = 0;
+  const pid_t own = getpid();
+  return !first.compare_exchange_strong(known, own) && known != own;
+}
+
+// In a forked child only what the global scope has counts: CUDA does not work there anyway.
 bool is_defined_beside_us(const char* name) {
+  if (is_forked_child()) return false;
   return for_each_object(
       [](const LoadedObject& object, void* context) {
         const void* const found = find_symbol(object, static_cast<const char*>(context));
@@ -143,9 +157,11 @@ __attribute__((visibility("hidden"), used)) int fragscope_is_ours_alone(const ch
   if (name == nullptr || !is_hooked_name(name)) return 0;
   const ErrnoKeeper keep;
   const LoadedObject own = object_of(reinterpret_cast<const void*>(&fragscope_is_ours_alone));
-  if (find_symbol(own, name) == nullptr || is_defined_beside_us(name)) return 0;
+  if (find_symbol(own, name) == nullptr) return 0;
   const DlsymFunction real = real_dlsym();
-  return real == nullptr || real(RTLD_NEXT, name) == nullptr ? 1 : 0;
+  if (real != nullptr && real(RTLD_NEXT, name) != nullptr) return 0;
+  // Not behind us in the global scope; a library that is loaded locally may have it.
+  return is_defined_beside_us(name) ? 0 : 1;
 }
 
 // Jumped to from lookup_entry.cpp with the caller's arguments.

@@ -326,6 +326,16 @@ int run_advise(const AdviseOptions& options) {
                 kExitNothingRecorded);
   }
   if (code != kExitOk) return code;
+  for (const Advised& each : all) {
+    if (!each.advice || !settings->device_bytes ||
+        each.advice->live_peak <= *settings->device_bytes)
+      continue;
+    return fail(
+        fmt::format("process {}: nothing fits {}: {} are live at once, whatever the settings",
+                    each.facts.pid, format_size(*settings->device_bytes),
+                    format_size(each.advice->live_peak)),
+        kExitNo);
+  }
   const bool answered = std::any_of(all.begin(), all.end(),
                                     [](const Advised& each) { return each.advice.has_value(); });
   return answered ? kExitOk : kExitNo;

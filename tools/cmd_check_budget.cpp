@@ -92,10 +92,8 @@ Result<Measured> measure(const std::string& path) {
     ProcessEvents events(reader, facts);
     processes.push_back(metrics::measure_process(events.stream(), facts));
     if (reader.damage()) measured.gaps.push_back(reader.damage()->text);
-    const uint64_t dropped = reader.process().dropped_events;
-    if (dropped > 0) {
-      measured.gaps.push_back(
-          fmt::format("{}: process {} dropped {} events", path, reader.process().pid, dropped));
+    for (const std::string& line : losses_of(reader.process())) {
+      measured.gaps.push_back(path + ": " + line);
     }
   }
   for (const std::string& warning : run->warnings) measured.gaps.push_back(warning);

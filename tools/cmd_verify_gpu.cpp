@@ -67,10 +67,7 @@ Result<Side> read_side(const std::string& path) {
       side.simulated = side.simulated || device.facts.simulated.value_or(false);
     }
     if (reader.damage()) side.gaps.push_back(reader.damage()->text);
-    if (facts.dropped_events > 0) {
-      side.gaps.push_back(
-          fmt::format("{}: process {} dropped {} events", path, facts.pid, facts.dropped_events));
-    }
+    for (const std::string& line : losses_of(reader.process())) side.gaps.push_back(line);
     side.processes.push_back(std::move(process));
   }
   if (!side.processes.empty()) return side;

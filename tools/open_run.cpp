@@ -200,10 +200,32 @@ Result<OpenRun> open_run(const std::string& path) {
   return run;
 }
 
+std::vector<std::string> losses_of(const trace::ProcessInfo& process) {
+  std::vector<std::string> lines;
+  const auto add = [&](uint64_t events, const char* what) {
+    if (events == 0) return;
+    lines.push_back(fmt::format("process {}: {} events {}: the figures are of the others alone",
+                                process.pid, events, what));
+  };
+  const auto count_of = [&](const char* key) -> uint64_t {
+    const auto found = process.properties.find(key);
+    if (found == process.properties.end()) return 0;
+    uint64_t count = 0;
+    const std::string& text = found->second;
+    std::from_chars(text.data(), text.data() + text.size(), count);
+    return count;
+  };
+  add(process.dropped_events, "were dropped, the log was full");
+  add(count_of("log.overwritten_events"), "were overwritten by newer ones (--ring)");
+  add(count_of("trace.unwritten_events"), "were not written (--max-trace)");
+  return lines;
+}
+
 std::vector<std::string> all_warnings(const OpenRun& run) {
   std::vector<std::string> lines = run.warnings;
   for (const trace::TraceReader& reader : run.processes) {
     if (reader.damage()) lines.push_back(reader.damage()->text);
+    for (std::string& line : losses_of(reader.process())) lines.push_back(std::move(line));
     const std::string& shim = reader.process().shim_version;
     const std::string tool = run.info ? run.info->fragscope_version : "";
     if (!shim.empty() && !tool.empty() && shim != tool) {

@@ -29,6 +29,9 @@ struct OpenRun {
 // A run directory with some readable files is no error; a run without processes is none either.
 Result<OpenRun> open_run(const std::string& path);
 
+// What of a process's events is not in its trace, and so in no figure; a line each.
+std::vector<std::string> losses_of(const trace::ProcessInfo& process);
+
 // The warnings and, if the readers have been read, their damage.
 std::vector<std::string> all_warnings(const OpenRun& run);
 

@@ -267,8 +267,11 @@ class Search {
     std::fill(sizes.begin(), sizes.end(), 0);
     live = 0;
     for (size_t i = 0; i <= at && i < calls.size(); ++i) step(calls[i]);
+    // What is freed after the last allocation is freed by the program's end.
+    size_t end = calls.size();
+    while (end > at + 1 && calls[end - 1].kind != CallKind::alloc) --end;
     PeakShares shares;
-    for (size_t i = at + 1; i < calls.size(); ++i) {
+    for (size_t i = at + 1; i < end; ++i) {
       const replay::Call& call = calls[i];
       if (call.kind != CallKind::free && call.kind != CallKind::free_later) continue;
       shares.returned += sizes[call.slot];

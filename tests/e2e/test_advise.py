@@ -25,6 +25,12 @@ def test_the_false_oom_is_cured_by_replay(fragscope):
     assert again["reserved_bytes"]["peak"] == device["best"]["reserved_peak_bytes"]
 
 
+def test_what_cannot_fit_is_said(fragscope):
+    done = fragscope("advise", "--objective", "fits=30MiB", FALSE_OOM)
+    assert done.returncode == 1
+    assert "nothing fits 30.00 MiB" in one_line(done.stderr) and "are live at once" in done.stderr.decode()
+
+
 def test_a_program_without_an_allocator_is_modelled(fragscope):
     run = fragscope.record(*fragscope.steps("pairs", 200))
     (device,) = json.loads(fragscope("advise", "--json", run.directory, check=True).stdout)["devices"]

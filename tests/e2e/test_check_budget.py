@@ -22,6 +22,17 @@ def test_limits_on_what_was_recorded(fragscope, small):
     assert over.returncode == 1 and over.stdout.startswith(b"exceeded")
 
 
+def test_what_was_not_written_is_no_proof(fragscope):
+    """A bound on the trace cut the peak off: what is left keeps every limit, and proves nothing."""
+    cut = fragscope.record(*fragscope.steps("pairs", 60000, "alloc", 64 << 20), options=["--max-trace", "64KiB"])
+    done = fragscope("check-budget", "--json", cut.directory, "--max-driver", "1GiB")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["kept"]) == (1, False)
+    assert "were not written (--max-trace)" in answer["gaps"][0]
+    report = fragscope("explain", cut.directory)
+    assert b"were not written (--max-trace)" in report.stderr
+
+
 def test_a_figure_that_is_unknown_is_not_kept(fragscope, small):
     done = fragscope("check-budget", small, "--max-reserved", "1TiB")
     assert done.returncode == 1 and done.stdout.startswith(b"unknown")
