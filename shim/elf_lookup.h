@@ -24,8 +24,8 @@ struct LoadedObject {
 
 // First loaded object whose soname (file name, when it has none) starts with `prefix`.
 LoadedObject find_object(const char* soname_prefix) noexcept;
-// The one that contains `address`. Takes no lock: also in a forked child, whose parent's other threads
-// may have held the loader's.
+// The one that contains `address`. Takes no lock: also in a forked child, whose parent's other
+// threads may have held the loader's.
 LoadedObject object_of(const void* address) noexcept;
 // Calls visit(object, context) for each until it returns true; true when one did.
 bool for_each_object(bool (*visit)(const LoadedObject&, void*), void* context) noexcept;

@@ -193,14 +193,20 @@ void print_summary(const PlanOptions& options, const Candidate& candidate, const
              one_line(candidate.facts.program), candidate.device);
   fmt::print("  step            {}\n", step_text(made));
   fmt::print("  arena           {}\n", format_size(made.plan.arena_bytes));
-  fmt::print("  live peak       {}  no allocator can need less for these requests\n",
-             format_size(made.layout.live_peak));
+  fmt::print(
+      "  live peak       {}  of the planned requests, from one round of the loop to the next\n",
+      format_size(made.layout.live_peak));
   if (candidate.recorded_reserved != 0) {
     fmt::print("  reserved        {} at most in the recording\n",
                format_size(candidate.recorded_reserved));
   }
   fmt::print("                  {} at most with the plan: {} of {} requests get their place\n",
              format_size(made.trial.peak_reserved), made.trial.placed, made.trial.requests);
+  if (candidate.recorded_reserved != 0 && made.trial.peak_reserved >= candidate.recorded_reserved) {
+    warn(
+        "with this plan the program needs no less than without: it is not worth following "
+        "(another --step may give a better one)");
+  }
   fmt::print("plan written to {}; apply it with `fragscope run --plan {} -- COMMAND`\n",
              one_line(options.output), one_line(options.output));
 }
