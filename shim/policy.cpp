@@ -122,7 +122,7 @@ log::Enforcement who_enforces() noexcept {
 }
 
 bool allocate(HookId id, RealMalloc real, DevicePtr* out, size_t bytes, int& result) noexcept try {
-  if (out == nullptr || bytes == 0) return false;
+  if (out == nullptr || bytes == 0 || bytes > enforce::kMaxRequest) return false;
   const ErrnoKeeper keep;
   const Backend* const backend = backend_of(info(id).library, reinterpret_cast<const void*>(real));
   // Another preload between us and CUDA: its functions come alone and are not split from it.

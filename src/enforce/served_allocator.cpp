@@ -74,6 +74,7 @@ void ServedAllocator::tell_alloc(const BlockAlloc& block) {
 Served ServedAllocator::allocate(uint64_t bytes, uint64_t stream) {
   const Locked lock(mutex_);
   if (bytes == 0) return {};
+  if (bytes > kMaxRequest) return {kOutOfMemory, 0, 0};
   if (allocator_.events_outstanding() || !waiting_.empty() || !held_.empty()) poll_events();
   if (placement_ != nullptr && scopes_.empty()) {
     if (const std::optional<Served> placed = offer(bytes, stream)) return *placed;

@@ -27,8 +27,12 @@
 #include "enforce/mutex.h"
 #include "enforce/placement.h"
 #include "model/caching_allocator.h"
+#include "model/rounding.h"
 
 namespace fragscope::enforce {
+
+// PyTorch refuses larger requests in advance; the shim leaves them to CUDA.
+inline constexpr uint64_t kMaxRequest = model::kMaxRequest;
 
 struct Served {
   CudaResult result = kSuccess;
@@ -61,6 +65,7 @@ class ServedAllocator {
   ~ServedAllocator();
 
   // --- requests -------------------------------------------------------------------------------
+  // More than kMaxRequest is refused without asking the device, and changes nothing.
   Served allocate(uint64_t bytes, uint64_t stream);
   Freed release(uint64_t address);
   // kFailed: the wait failed with `result`, the block is still handed out. kPending: this thread

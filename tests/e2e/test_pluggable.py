@@ -132,6 +132,23 @@ except ValueError as error:
     assert lines[2].startswith("settings 'max_split_size_mb:many' are not accepted: ")
 
 
+def test_impossible_sizes_fail_as_pytorch_does(fragscope, torch_python, build, env):
+    script = """
+import torch
+torch.empty(1000, device="cuda")
+for size in (2**60, 2**63 - 1, 2**60 - 1):
+    try:
+        torch.empty(size, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError as error:
+        print(str(error).split(" GiB")[0])
+"""
+    enable = "import fragscope.torch as f; f.enable(alloc_conf='roundup_power2_divisions:4')"
+    plain = run_plain(fragscope, torch_python, build, env, script)
+    served = run_plain(fragscope, torch_python, build, env, enable + script)
+    assert plain.stdout.count(b"more than 1EB memory") == 2, plain.stderr.decode()
+    assert served.stdout == plain.stdout, served.stderr.decode()
+
+
 @pytest.mark.parametrize("script, words", [
     ("import torch; torch.ones(1, device='cuda')\nimport fragscope.torch as f; f.enable()",
      "RuntimeError: CUDA is initialised already: call fragscope.torch.enable() before"),

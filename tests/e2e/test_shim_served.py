@@ -45,6 +45,14 @@ def test_the_program_sees_what_cuda_does(served, mode):
     assert any(log.properties["enforce"] == "shim" and log.of("alloc") for log in served.logs())
 
 
+@pytest.mark.parametrize("more", [{}, {"FRAGSCOPE_ALLOC_CONF": "roundup_power2_divisions:4"},
+                                  {"FRAGSCOPE_MEMORY_LIMIT": "512MiB"}])
+def test_impossible_sizes_are_cudas(served, more):
+    plain = served.run("impossible", served.plain)[0]
+    got = served.run("impossible", served.served | more)[0]
+    assert got == plain == "2 1 last 2 0\ndriver 2 1\n" * 10
+
+
 def test_memory_is_reused_only_when_the_work_on_it_is_done(served):
     assert served.run("streams")[0] == "reused 1 early 0\n"
     # Four streams, five sizes: served from a few segments, not one call each.

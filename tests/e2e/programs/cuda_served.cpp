@@ -199,6 +199,21 @@ void memory_info() {
   std::printf("all %d\n", all != nullptr);
 }
 
+// Sizes that no device has: rounding them up must not make them small.
+void impossible() {
+  const size_t most = ~size_t{0};
+  for (const size_t bytes : {most, most - 100, most - 510, most - 511, most - 4096, most - 2 * kMiB,
+                             most / 2, size_t{1} << 60, (size_t{1} << 60) - 1, size_t{1} << 50}) {
+    void* block = nullptr;
+    const cudaError_t result = cudaMalloc(&block, bytes);
+    const cudaError_t last = cudaGetLastError();
+    std::printf("%d %d last %d %d\n", result, block == nullptr, last, cudaGetLastError());
+    CUdeviceptr same = 0;
+    const CUresult answer = cuMemAlloc(&same, bytes);
+    std::printf("driver %d %d\n", answer, same == 0);
+  }
+}
+
 void capture() {
   char* const block = allocate(3 * kMiB);
   char* const other = allocate(3 * kMiB);
@@ -274,7 +289,7 @@ int main(int argc, char** argv) {
       {"streams", streams},   {"async", stream_ordered}, {"threads", threads},
       {"fork", forked},       {"devices", devices},      {"sharing", sharing},
       {"pointers", pointers}, {"info", memory_info},     {"capture", capture},
-      {"contexts", contexts}};
+      {"contexts", contexts},   {"impossible", impossible}};
   const auto mode = modes.find(argc > 1 ? argv[1] : "");
   if (mode == modes.end()) return 2;
   mode->second();

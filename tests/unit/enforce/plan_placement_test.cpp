@@ -84,6 +84,14 @@ TEST_CASE("a failure is told once") {
   CHECK(f.told.ooms == 1);
 }
 
+TEST_CASE("a request that no device can serve has no place in a plan") {
+  Fixture f(64 * kMiB);
+  CHECK(f.allocator.allocate(~uint64_t{0} - 100, 0).result == kOutOfMemory);
+  CHECK(f.device.calls.empty());
+  CHECK(f.allocator.allocate(kMiB, 0).result == kSuccess);  // the plan's first, still
+  CHECK(f.allocator.stats().placed == 1);
+}
+
 TEST_CASE("plan files that are none are refused by name") {
   CHECK(load_plan("/nowhere/plan.json").error().code == ErrorCode::kNotFound);
   CHECK(load_plan("/").error().code == ErrorCode::kForeign);
