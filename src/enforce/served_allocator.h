@@ -98,7 +98,8 @@ class ServedAllocator {
   std::optional<std::pair<uint64_t, uint64_t>> base_of(uint64_t address);
   ServedStats stats();
   // PyTorch's own statistics, key by key ("allocated_bytes.all.current"), as the profile's release
-  // names them. Of the cache alone. `visit` is called without the lock.
+  // names them, placed blocks and the placement's memory included (as of the large pool). `visit`
+  // is called without the lock.
   void visit_stats(const std::function<void(const std::string&, int64_t)>& visit);
   void reset_peak_stats();
   void reset_accumulated_stats();
@@ -131,6 +132,8 @@ class ServedAllocator {
   void poll_events();
   std::optional<Served> offer(uint64_t bytes, uint64_t stream);
   model::MallocResult request(uint64_t bytes, uint64_t stream);
+  model::MallocResult request_again(const model::MallocResult& failed, uint64_t bytes,
+                                    uint64_t stream);
   Served serve_cached(uint64_t bytes, uint64_t stream);
   Freed finish_release(uint64_t address);
   bool finish_parked();
@@ -138,6 +141,8 @@ class ServedAllocator {
   void complete_placed(const Placed& placed);
   void complete_waiting();
   void wait_for_placed();
+  void count_placement();
+  void release_placement_cache();
   Ownership find(uint64_t address) const;
   bool is_leaving(uint64_t address) const;
   void tell_alloc(const BlockAlloc& block);
@@ -157,10 +162,7 @@ class ServedAllocator {
   std::vector<Scope> scopes_;
   std::vector<uint64_t> leaving_;  // blocks whose release waits for the device
   std::vector<uint64_t> parked_;   // of these: for the next one who may wait
-  uint64_t placed_bytes_ = 0;
   uint64_t placed_count_ = 0;
-  uint64_t peak_allocated_ = 0;
-  uint64_t peak_reserved_ = 0;
 };
 
 }  // namespace fragscope::enforce

@@ -44,7 +44,6 @@ constexpr std::array<std::pair<CommandKind, std::string_view>, 28> kWords = {{
     {CommandKind::kHostResetAccumulatedStats, "host_reset_accumulated_stats"},
 }};
 
-
 using Words = std::vector<std::string_view>;
 
 Words cut_words(std::string_view line) {
