@@ -77,6 +77,36 @@ void take_live_settings() {
 // blocks in it, so CUDA must not see the program's.
 constexpr DevicePtr invalid_pointer(DevicePtr address) { return address + 1; }
 
+// This thread's calls are not held against captures of other threads while it lives. Inactive: the
+// thread works under a capture itself.
+class OutsideCaptures {
+ public:
+  explicit OutsideCaptures(const Backend& backend) : exchange_(backend.cuda.exchange_capture_mode) {
+    if (exchange_ == nullptr) return;
+    changed_ = exchange_(&mode_) == kSuccess;
+    under_capture_ = changed_ && mode_ == kRelaxed;
+  }
+  ~OutsideCaptures() {
+    if (changed_) static_cast<void>(exchange_(&mode_));
+  }
+  OutsideCaptures(const OutsideCaptures&) = delete;
+  OutsideCaptures& operator=(const OutsideCaptures&) = delete;
+
+  bool active() const { return !under_capture_; }
+
+ private:
+  static constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+  int (*exchange_)(int* mode);
+  int mode_ = kRelaxed;  // then the one before
+  bool changed_ = false;
+  bool under_capture_ = false;
+};
+
+bool takes_device_memory(const Event& event) {
+  if (event.requested != kUnknown && event.requested > enforce::kMaxRequest) return false;
+  return event.kind != EventKind::pinned_alloc && event.kind != EventKind::pinned_register;
+}
+
 void tell_refused_export(DevicePtr address) {
   static constinit std::atomic<bool> told{false};
   if (Session* const session = current_session()) {
@@ -203,6 +233,31 @@ bool refuse_export(HookId, RealExport real, IpcHandle* out, DevicePtr address, i
   return true;
 } catch (...) {
   return false;
+}
+
+bool make_room(HookId id, const void* real, const Event& event) noexcept try {
+  if (!takes_device_memory(event)) return false;
+  const ErrnoKeeper keep;
+  const Backend* const backend = backend_of(info(id).library, real);
+  if (backend == nullptr) return false;
+  const RecordedDevice::Calling calling(*backend);
+  const OutsideCaptures outside(*backend);
+  if (!outside.active()) return false;
+  const bool named = event.kind == EventKind::phys_create && event.device >= 0;
+  bool made = false;
+  for_each_context(named ? event.device : current_device(), [&made](ServedContext& context) {
+    made = context.allocator.give_back_idle() || made;
+  });
+  return made;
+} catch (...) {
+  return false;
+}
+
+void forget_last_error(HookId id, const void* real) noexcept {
+  const ErrnoKeeper keep;
+  const Backend* const backend = backend_of(info(id).library, real);
+  if (backend == nullptr || backend->cuda.take_last_error == nullptr) return;
+  static_cast<void>(backend->cuda.take_last_error());
 }
 
 void forget_context(const void* context) noexcept try {

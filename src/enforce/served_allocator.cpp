@@ -303,6 +303,15 @@ void ServedAllocator::empty_cache() {
   release_placement_cache();
 }
 
+bool ServedAllocator::give_back_idle() {
+  const Locked lock(mutex_);
+  if (!scopes_.empty()) return false;
+  const uint64_t before = reserved();
+  static_cast<void>(allocator_.empty_cache());
+  if (placement_ != nullptr) release_placement_cache();
+  return reserved() < before;
+}
+
 // Every scope counts as a capture: events are recorded and asked only outside of them, which is
 // right for both.
 bool ServedAllocator::begin_pool(model::PoolId id, std::function<bool(uint64_t)> filter) {

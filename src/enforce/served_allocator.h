@@ -76,6 +76,9 @@ class ServedAllocator {
   // The block is used by work on `stream` too. False: no block starts at the address.
   bool record_stream(uint64_t address, uint64_t stream);
   void empty_cache();
+  // As empty_cache(), but what was freed under a capture is left, as is a cache that serves a
+  // capture: nothing waits for the device. False: no memory came free.
+  bool give_back_idle();
 
   // --- private pools, for graph captures --------------------------------------------------------
   // `filter` says which streams' requests go to the pool; it is asked under the lock.

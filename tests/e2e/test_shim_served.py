@@ -53,6 +53,19 @@ def test_impossible_sizes_are_cudas(served, more):
     assert got == plain == "2 1 last 2 0\ndriver 2 1\n" * 10
 
 
+@pytest.mark.parametrize("limit", [{}, {"FRAGSCOPE_MEMORY_LIMIT": "900MiB"}])
+def test_idle_memory_is_there_for_calls_that_are_not_served(served, limit):
+    got = served.run("room", served.served | limit)[0]
+    good = "".join(f"{name} 0 last 0\n" for name in ("async", "pitch", "managed", "array", "physical"))
+    assert got == good + "malloc 2\nasync 2 last 2\n"
+    assert limit or served.run("room", served.plain)[0] == got
+
+
+def test_room_is_made_without_harm_to_a_capture(served):
+    plain, got = served.both("room-under-capture")
+    assert got == plain == "async 0 last 0\nend 0\n"
+
+
 def test_memory_is_reused_only_when_the_work_on_it_is_done(served):
     assert served.run("streams")[0] == "reused 1 early 0\n"
     # Four streams, five sizes: served from a few segments, not one call each.

@@ -214,6 +214,56 @@ void impossible() {
   }
 }
 
+// What the policy keeps of a freed block is there for calls that it does not serve.
+template <typename Call>
+void unserved(const char* name, Call call) {
+  char* const block = allocate(700 * kMiB);
+  cudaFree(block);
+  const int result = call();
+  std::printf("%s %d last %d\n", name, result, cudaGetLastError());
+}
+
+void room() {
+  constexpr size_t kBytes = 700 * kMiB;
+  void* out = nullptr;
+  unserved("async", [&] { return cudaMallocAsync(&out, kBytes, nullptr); });
+  cudaFreeAsync(out, nullptr);
+  cudaDeviceSynchronize();
+  size_t pitch = 0;
+  unserved("pitch", [&] { return cudaMallocPitch(&out, &pitch, kMiB, 700); });
+  cudaFree(out);
+  unserved("managed", [&] { return cudaMallocManaged(&out, kBytes, cudaMemAttachGlobal); });
+  cudaFree(out);
+  const cudaChannelFormatDesc texel{32, 0, 0, 0, cudaChannelFormatKindFloat};
+  cudaArray_t array = nullptr;
+  unserved("array", [&] {
+    return cudaMalloc3DArray(&array, &texel, cudaExtent{512, 512, 700}, 0);
+  });
+  cudaFreeArray(array);
+  CUmemAllocationProp about{};
+  about.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  about.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  CUmemGenericAllocationHandle handle = 0;
+  unserved("physical", [&] { return cuMemCreate(&handle, kBytes, &about, 0); });
+  // What is really too much fails as ever.
+  unserved("async", [&] { return cudaMallocAsync(&out, kBytes, nullptr); });
+  cuMemRelease(handle);
+}
+
+// The room is made without harm to a capture, and not by a thread that works under one.
+void room_under_capture() {
+  cudaStream_t const stream = new_stream();
+  cudaStream_t const other = new_stream();
+  void* out = nullptr;
+  cudaGraph_t graph = nullptr;
+  char* const block = allocate(700 * kMiB);
+  cudaFree(block);
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+  std::printf("async %d", cudaMallocAsync(&out, 700 * kMiB, other));
+  std::printf(" last %d\n", cudaGetLastError());
+  std::printf("end %d\n", cudaStreamEndCapture(stream, &graph));
+}
+
 void capture() {
   char* const block = allocate(3 * kMiB);
   char* const other = allocate(3 * kMiB);
@@ -285,11 +335,19 @@ int main(int argc, char** argv) {
     cost(std::atoi(argv[2]), std::atoi(argv[3]));
     return 0;
   }
-  const std::map<std::string, void (*)()> modes = {
-      {"streams", streams},   {"async", stream_ordered}, {"threads", threads},
-      {"fork", forked},       {"devices", devices},      {"sharing", sharing},
-      {"pointers", pointers}, {"info", memory_info},     {"capture", capture},
-      {"contexts", contexts},   {"impossible", impossible}};
+  const std::map<std::string, void (*)()> modes = {{"streams", streams},
+                                                   {"async", stream_ordered},
+                                                   {"threads", threads},
+                                                   {"fork", forked},
+                                                   {"devices", devices},
+                                                   {"sharing", sharing},
+                                                   {"pointers", pointers},
+                                                   {"info", memory_info},
+                                                   {"capture", capture},
+                                                   {"contexts", contexts},
+                                                   {"impossible", impossible},
+                                                   {"room", room},
+                                                   {"room-under-capture", room_under_capture}};
   const auto mode = modes.find(argc > 1 ? argv[1] : "");
   if (mode == modes.end()) return 2;
   mode->second();

@@ -66,6 +66,22 @@ TEST_CASE("requests that no device can serve are refused, whatever they would ro
   CHECK(served.allocator.stats().allocated == 0);
 }
 
+TEST_CASE("idle memory goes back without waiting for the device") {
+  Fixture f(kGiB);
+  const uint64_t held = f.allocator.allocate(12 * kMiB, 0).address;
+  const uint64_t idle = f.allocator.allocate(30 * kMiB, 0).address;
+  CHECK_FALSE(f.allocator.give_back_idle());
+  f.allocator.release(idle);
+  f.device.may_wait = false;  // freed under a capture: not idle yet
+  enforce::CudaResult result = 0;
+  CHECK(f.allocator.release_after_device(held, result) == Freed::kPending);
+  f.device.may_wait = true;
+  CHECK(f.allocator.give_back_idle());
+  CHECK(f.device.waits == 0);
+  CHECK(f.allocator.stats().reserved == 12 * kMiB);
+  CHECK_FALSE(f.allocator.give_back_idle());
+}
+
 TEST_CASE("the largest request that is rounded fails as CUDA says") {
   Fixture served(kGiB, GENERATE("", "roundup_power2_divisions:4"));
   CHECK(served.allocator.allocate(enforce::kMaxRequest, 0).result == enforce::kOutOfMemory);
