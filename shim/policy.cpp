@@ -11,6 +11,7 @@
 #include "shim/export.h"
 #include "shim/live_settings.h"
 #include "shim/policy_devices.h"
+#include "shim/real_api.h"
 #include "shim/recorder.h"
 
 namespace fragscope::shim::policy {
@@ -105,6 +106,17 @@ class OutsideCaptures {
 bool takes_device_memory(const Event& event) {
   if (event.requested != kUnknown && event.requested > enforce::kMaxRequest) return false;
   return event.kind != EventKind::pinned_alloc && event.kind != EventKind::pinned_register;
+}
+
+// CUDA does not know the stream. A thread without a context has only default streams, or is not
+// asked.
+bool is_unknown(Stream stream) {
+  constexpr int kErrorInvalidHandle = 400;
+  if (current_context() == nullptr) return false;
+  static const auto get_flags =
+      reinterpret_cast<int (*)(Stream, unsigned*)>(driver_function("cuStreamGetFlags"));
+  unsigned flags = 0;
+  return get_flags != nullptr && get_flags(stream, &flags) == kErrorInvalidHandle;
 }
 
 void tell_refused_export(DevicePtr address) {
@@ -205,6 +217,10 @@ bool release_async(HookId id, RealFreeAsync real, DevicePtr address, Stream stre
   const Backend* const backend = backend_of(info(id).library, reinterpret_cast<const void*>(real));
   if (backend == nullptr) return false;
   const RecordedDevice::Calling calling(*backend);
+  if (is_unknown(stream)) {  // CUDA's own answer to the stream; the block stays
+    result = real(invalid_pointer(address), stream);
+    return true;
+  }
   result = kSuccess;
   switch (context->allocator.release_after_stream(address, reinterpret_cast<uintptr_t>(stream))) {
     case enforce::Freed::kForeign:

@@ -38,7 +38,8 @@ def served(fragscope, build, tmp_path):
     return Served(fragscope, build, tmp_path)
 
 
-@pytest.mark.parametrize("mode", ["threads", "fork", "devices", "capture", "contexts"])
+@pytest.mark.parametrize("mode", ["threads", "fork", "devices", "capture", "contexts",
+                                  "destroyed-stream"])
 def test_the_program_sees_what_cuda_does(served, mode):
     plain, got = served.both(mode)
     assert got == plain and "malloc" not in got
@@ -74,6 +75,11 @@ def test_memory_is_reused_only_when_the_work_on_it_is_done(served):
 
 def test_a_stream_ordered_free_waits_for_its_stream(served):
     assert served.run("async")[0] == "free async 0\nagain 1\nearly 0\n"
+
+
+def test_a_refused_pitch_is_not_told(served):
+    got = served.run("refused-pitch", served.served | {"FRAGSCOPE_MEMORY_LIMIT": "512MiB"})[0]
+    assert got == "pitch 2 77\n3d 2 77 78 79\ndriver 2 77\nnone 1\n"
 
 
 def test_an_exported_block_that_is_not_its_segment_is_refused(served):

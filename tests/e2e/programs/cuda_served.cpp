@@ -77,6 +77,33 @@ void stream_ordered() {
   cudaFree(next);
 }
 
+void destroyed_stream() {
+  cudaStream_t const stream = new_stream();
+  char* const block = allocate(3 * kMiB);
+  cudaStreamDestroy(stream);
+  const int result = cudaFreeAsync(block, stream);
+  std::printf("free %d last %d\n", result, cudaGetLastError());
+  std::printf("still there %d\n", cudaMemset(block, 1, 3 * kMiB));
+  std::printf("free %d\n", cudaFree(block));
+  std::printf("default %d\n", cudaFreeAsync(allocate(3 * kMiB), nullptr));
+  char* const last = allocate(3 * kMiB);
+  std::thread([last] { std::printf("thread %d\n", cudaFreeAsync(last, nullptr)); }).join();
+}
+
+void refused_pitch() {
+  void* out = nullptr;
+  size_t pitch = 77;
+  std::printf("pitch %d", cudaMallocPitch(&out, &pitch, 1000, kMiB));
+  std::printf(" %zu\n", pitch);
+  cudaPitchedPtr box{nullptr, 77, 78, 79};
+  std::printf("3d %d", cudaMalloc3D(&box, cudaExtent{1000, 1024, 1024}));
+  std::printf(" %zu %zu %zu\n", box.pitch, box.xsize, box.ysize);
+  CUdeviceptr address = 0;
+  std::printf("driver %d", cuMemAllocPitch(&address, &pitch, 1000, kMiB, 4));
+  std::printf(" %zu\n", pitch);
+  std::printf("none %d\n", cudaMallocPitch(&out, nullptr, 1000, kMiB));
+}
+
 void threads() {
   std::mutex mutex;
   std::map<uintptr_t, uintptr_t> live;
@@ -346,6 +373,8 @@ int main(int argc, char** argv) {
                                                    {"capture", capture},
                                                    {"contexts", contexts},
                                                    {"impossible", impossible},
+                                                   {"destroyed-stream", destroyed_stream},
+                                                   {"refused-pitch", refused_pitch},
                                                    {"room", room},
                                                    {"room-under-capture", room_under_capture}};
   const auto mode = modes.find(argc > 1 ? argv[1] : "");
