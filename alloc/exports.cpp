@@ -32,6 +32,9 @@ struct Failure {
   const char* text;
 };
 
+// Said before the allocator is asked, in PyTorch's words.
+constexpr const char* kTooLarge = "CUDA out of memory. Tried to allocate more than 1EB memory.";
+
 Failure describe(enforce::ServedAllocator* allocator, int device, int result,
                  const std::string& why) {
   if (allocator == nullptr) return {false, keep("fragscope: " + why)};
@@ -40,6 +43,10 @@ Failure describe(enforce::ServedAllocator* allocator, int device, int result,
 }
 
 void* serve(size_t bytes, int device, void* stream, Failure& failure) {
+  if (bytes > enforce::kMaxRequest) {
+    failure = {true, kTooLarge};
+    return nullptr;
+  }
   std::string why;
   take_live_settings();
   enforce::ServedAllocator* allocator = existing_allocator(device);

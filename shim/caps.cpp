@@ -172,11 +172,18 @@ bool fails_on_purpose(State& all) {
 
 Ticket take(State& all, int32_t purse, uint64_t bytes, const std::optional<uint64_t>& limit) {
   if (limit) {
-    if (!all.account->take(purse, bytes, *limit)) return {Ticket::Verdict::refused, purse, 0};
+    if (!all.account->take(purse, bytes, *limit))
+      return {Ticket::Verdict::refused, purse, 0, purse != kPinnedPurse};
   } else {
     all.account->add(purse, bytes);
   }
-  return {Ticket::Verdict::admitted, purse, bytes};
+  return {Ticket::Verdict::admitted, purse, bytes, false};
+}
+
+Ticket take_device(State& all, int32_t device, uint64_t bytes) {
+  const Locked lock(all);
+  name_device(all, device);
+  return take(all, device, bytes, settings().limits.device_bytes);
 }
 
 uint64_t context_of(State& all, const Event& event, int32_t device) {
@@ -299,12 +306,17 @@ Ticket admit(HookId id, const void* real, const Event& event) noexcept try {
   }
   const int32_t device = device_of_call(id, real, event);
   if (device < 0 || device >= kMaxDevices) return {};
-  if (fails_on_purpose(all)) return {Ticket::Verdict::refused, device, 0};
+  if (fails_on_purpose(all)) return {Ticket::Verdict::refused, device, 0, false};
   if (!asked.device_bytes && !asked.warn_at) return {};
-  const Locked lock(all);
-  name_device(all, device);
-  return take(all, device, event.requested, asked.device_bytes);
+  return take_device(all, device, event.requested);
 } catch (...) {  // no memory for the books
+  return {};
+}
+
+Ticket admit_again(HookId id, const void* real, const Event& event) noexcept try {
+  const ErrnoKeeper keep;
+  return take_device(state(), device_of_call(id, real, event), event.requested);
+} catch (...) {
   return {};
 }
 

@@ -31,13 +31,16 @@ struct Ticket {
   enum class Verdict : uint8_t { uncounted, admitted, refused };
   Verdict verdict = Verdict::uncounted;
   int32_t purse = 0;
-  uint64_t bytes = 0;  // taken from the account
+  uint64_t bytes = 0;       // taken from the account
+  bool over_limit = false;  // refused, for want of device memory and not on purpose
 
   bool refused() const { return verdict == Verdict::refused; }
 };
 
 // `event`: as its observer fills it before the call. `real`: the function that the call goes to.
 Ticket admit(HookId id, const void* real, const Event& event) noexcept;
+// Once more after a ticket that was over_limit, when memory has been given back.
+Ticket admit_again(HookId id, const void* real, const Event& event) noexcept;
 // `event`: with the call's result.
 void settle(const Ticket& ticket, const Event& event) noexcept;
 

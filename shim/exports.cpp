@@ -39,12 +39,23 @@ void record(Event& event) {
   attach_torch_if_seen();
 }
 
+// What the policy holds idle may be what CUDA lacks: then once more.
 template <typename Call, typename Fill>
-[[gnu::noinline]] int run_after(HookId id, Call call, Fill fill) {
+int call_with_room(HookId id, const void* real, Call call, Fill fill) {
+  const int result = call();
+  if (result != kErrorOutOfMemory || !policy::enabled()) return result;
+  if (!policy::make_room(id, real, event_before(id, fill))) return result;
+  const int again = call();
+  if (again == kSuccess) policy::forget_last_error(id, real);
+  return again;
+}
+
+template <typename Call, typename Fill>
+[[gnu::noinline]] int run_after(HookId id, const void* real, Call call, Fill fill) {
   FRAGSCOPE_UNWIND_NOTICE();
   const HookScope scope(id, __builtin_frame_address(0));
-  const int result = call();
-  if (!scope.outermost()) return result;
+  if (!scope.outermost()) return call();
+  const int result = call_with_room(id, real, call, fill);
   Event event = event_of(id, result, fill);
   if (caps::active()) caps::note(event);
   record(event);
@@ -56,7 +67,11 @@ template <typename Call, typename Refuse, typename Fill>
 int allocate_capped(HookId id, const void* real, Call call, Refuse refuse, Fill fill) {
   caps::Ticket ticket;
   if (caps::active()) ticket = caps::admit(id, real, event_before(id, fill));
-  const int result = ticket.refused() ? refuse() : call();
+  if (ticket.over_limit && policy::enabled() &&
+      policy::make_room(id, real, event_before(id, fill))) {
+    ticket = caps::admit_again(id, real, event_before(id, fill));
+  }
+  const int result = ticket.refused() ? refuse() : call_with_room(id, real, call, fill);
   Event event = event_of(id, result, fill);
   if (ticket.refused() && result != kSuccess) event.flags |= kFlagRefused;
   caps::settle(ticket, event);
@@ -201,8 +216,8 @@ template <typename Call, typename Fill>
 }
 
 template <typename Call, typename Fill>
-[[gnu::noinline]] int run_primary_release(HookId id, Call call, Fill fill) {
-  const int result = run_after(id, call, fill);
+[[gnu::noinline]] int run_primary_release(HookId id, const void* real, Call call, Fill fill) {
+  const int result = run_after(id, real, call, fill);
   if (result != kSuccess) return result;
   const ErrnoKeeper keep;
   Event event;
@@ -224,7 +239,7 @@ Function real_of_caller(HookId id, const void* caller) {
 #define FS_FILL(observer) [&](Event& event, int result) { Observer(event, result).observer; }
 #define FS_RUN_after(id, args, observer) \
   run_after(                             \
-      id, [&] { return real args; }, FS_FILL(observer))
+      id, reinterpret_cast<const void*>(real), [&] { return real args; }, FS_FILL(observer))
 #define FS_RUN_before(id, args, observer) \
   run_before(                             \
       id, [&] { return real args; }, FS_FILL(observer))
@@ -243,7 +258,7 @@ Function real_of_caller(HookId id, const void* caller) {
       id, [&] { return real args; }, FS_FILL(observer))
 #define FS_RUN_primary_release(id, args, observer) \
   run_primary_release(                             \
-      id, [&] { return real args; }, FS_FILL(observer))
+      id, reinterpret_cast<const void*>(real), [&] { return real args; }, FS_FILL(observer))
 #define FS_RUN_served_async(id, args, observer) \
   run_served_async(id, real, FS_UNPACK args, FS_FILL(observer))
 #define FS_RUN_served_export(id, args, observer) \

@@ -11,6 +11,7 @@
 #include "shim/export.h"
 #include "shim/live_settings.h"
 #include "shim/policy_devices.h"
+#include "shim/real_api.h"
 #include "shim/recorder.h"
 
 namespace fragscope::shim::policy {
@@ -77,6 +78,47 @@ void take_live_settings() {
 // blocks in it, so CUDA must not see the program's.
 constexpr DevicePtr invalid_pointer(DevicePtr address) { return address + 1; }
 
+// This thread's calls are not held against captures of other threads while it lives. Inactive: the
+// thread works under a capture itself.
+class OutsideCaptures {
+ public:
+  explicit OutsideCaptures(const Backend& backend) : exchange_(backend.cuda.exchange_capture_mode) {
+    if (exchange_ == nullptr) return;
+    changed_ = exchange_(&mode_) == kSuccess;
+    under_capture_ = changed_ && mode_ == kRelaxed;
+  }
+  ~OutsideCaptures() {
+    if (changed_) static_cast<void>(exchange_(&mode_));
+  }
+  OutsideCaptures(const OutsideCaptures&) = delete;
+  OutsideCaptures& operator=(const OutsideCaptures&) = delete;
+
+  bool active() const { return !under_capture_; }
+
+ private:
+  static constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+  int (*exchange_)(int* mode);
+  int mode_ = kRelaxed;  // then the one before
+  bool changed_ = false;
+  bool under_capture_ = false;
+};
+
+bool takes_device_memory(const Event& event) {
+  if (event.requested != kUnknown && event.requested > enforce::kMaxRequest) return false;
+  return event.kind != EventKind::pinned_alloc && event.kind != EventKind::pinned_register;
+}
+
+// CUDA does not know the stream. A thread without a context has only default streams, or is not
+// asked.
+bool is_unknown(Stream stream) {
+  constexpr int kErrorInvalidHandle = 400;
+  if (current_context() == nullptr) return false;
+  static const auto get_flags =
+      reinterpret_cast<int (*)(Stream, unsigned*)>(driver_function("cuStreamGetFlags"));
+  unsigned flags = 0;
+  return get_flags != nullptr && get_flags(stream, &flags) == kErrorInvalidHandle;
+}
+
 void tell_refused_export(DevicePtr address) {
   static constinit std::atomic<bool> told{false};
   if (Session* const session = current_session()) {
@@ -122,7 +164,7 @@ log::Enforcement who_enforces() noexcept {
 }
 
 bool allocate(HookId id, RealMalloc real, DevicePtr* out, size_t bytes, int& result) noexcept try {
-  if (out == nullptr || bytes == 0) return false;
+  if (out == nullptr || bytes == 0 || bytes > enforce::kMaxRequest) return false;
   const ErrnoKeeper keep;
   const Backend* const backend = backend_of(info(id).library, reinterpret_cast<const void*>(real));
   // Another preload between us and CUDA: its functions come alone and are not split from it.
@@ -175,6 +217,10 @@ bool release_async(HookId id, RealFreeAsync real, DevicePtr address, Stream stre
   const Backend* const backend = backend_of(info(id).library, reinterpret_cast<const void*>(real));
   if (backend == nullptr) return false;
   const RecordedDevice::Calling calling(*backend);
+  if (is_unknown(stream)) {  // CUDA's own answer to the stream; the block stays
+    result = real(invalid_pointer(address), stream);
+    return true;
+  }
   result = kSuccess;
   switch (context->allocator.release_after_stream(address, reinterpret_cast<uintptr_t>(stream))) {
     case enforce::Freed::kForeign:
@@ -203,6 +249,31 @@ bool refuse_export(HookId, RealExport real, IpcHandle* out, DevicePtr address, i
   return true;
 } catch (...) {
   return false;
+}
+
+bool make_room(HookId id, const void* real, const Event& event) noexcept try {
+  if (!takes_device_memory(event)) return false;
+  const ErrnoKeeper keep;
+  const Backend* const backend = backend_of(info(id).library, real);
+  if (backend == nullptr) return false;
+  const RecordedDevice::Calling calling(*backend);
+  const OutsideCaptures outside(*backend);
+  if (!outside.active()) return false;
+  const bool named = event.kind == EventKind::phys_create && event.device >= 0;
+  bool made = false;
+  for_each_context(named ? event.device : current_device(), [&made](ServedContext& context) {
+    made = context.allocator.give_back_idle() || made;
+  });
+  return made;
+} catch (...) {
+  return false;
+}
+
+void forget_last_error(HookId id, const void* real) noexcept {
+  const ErrnoKeeper keep;
+  const Backend* const backend = backend_of(info(id).library, real);
+  if (backend == nullptr || backend->cuda.take_last_error == nullptr) return;
+  static_cast<void>(backend->cuda.take_last_error());
 }
 
 void forget_context(const void* context) noexcept try {

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "event/event.h"
 #include "log/log_layout.h"
 #include "shim/cuda_abi.h"
 #include "shim/hook_table.h"
@@ -45,6 +46,13 @@ bool release_async(HookId id, RealFreeAsync real, DevicePtr address, Stream stre
 // A handle of a block that is not the start of its segment would name other memory: refused.
 bool refuse_export(HookId id, RealExport real, IpcHandle* out, DevicePtr address,
                    int& result) noexcept;
+
+// CUDA has refused `event`'s call, or the caps have, for want of device memory: what is cached and
+// idle goes back to the device. True: some came free, the call is worth another attempt. Not by a
+// thread that works under a capture.
+bool make_room(HookId id, const void* real, const Event& event) noexcept;
+// That attempt was good: the last error of the first one must not be seen.
+void forget_last_error(HookId id, const void* real) noexcept;
 
 // The memory of a context, or of all of a device's (kUnknownDevice: of all), is gone: so are its
 // segments.

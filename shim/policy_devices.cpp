@@ -189,6 +189,15 @@ ServedContext* owner_of(DevicePtr address, enforce::Ownership& what) {
   return nullptr;
 }
 
+void for_each_context(int device, const std::function<void(ServedContext&)>& visit) {
+  State* const all = current_state();
+  if (all == nullptr) return;
+  for (std::atomic<ServedContext*>& slot : all->contexts) {
+    ServedContext* const context = slot.load(std::memory_order_acquire);
+    if (context != nullptr && context->ordinal == device) visit(*context);
+  }
+}
+
 void drop_contexts(const void* context, int device) {
   State* const all = current_state();
   if (all == nullptr) return;

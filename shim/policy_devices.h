@@ -4,6 +4,7 @@
 // table and kept: a thread may still be inside.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "enforce/served_allocator.h"
@@ -47,6 +48,9 @@ std::string change_settings(const char* text);
 ServedContext* context_for(int ordinal, const Backend& backend, void* context);
 // The context that serves `address`, and what is there; nullptr: nobody does.
 ServedContext* owner_of(DevicePtr address, enforce::Ownership& what);
+
+// Calls visit(context) for each context of a device.
+void for_each_context(int device, const std::function<void(ServedContext&)>& visit);
 
 // The one named, or all of a device, or (nullptr and no device) all.
 void drop_contexts(const void* context, int device);

@@ -40,22 +40,26 @@ int refuse(HookId, Real real, void** out, size_t, unsigned flags) {
   return real(out, kImpossibleBytes, flags);
 }
 
+// The pitch of the impossible rows is not the program's: it is not told.
 // cudaMallocPitch
 template <typename Real, typename Out>
 int refuse(HookId, Real real, Out* out, size_t* pitch, size_t, size_t) {
-  return real(out, pitch, kWideRow, kImpossibleRows);
+  size_t unseen = 0;
+  return real(out, pitch != nullptr ? &unseen : nullptr, kWideRow, kImpossibleRows);
 }
 
 // cuMemAllocPitch_v2
 template <typename Real, typename Out>
 int refuse(HookId, Real real, Out* out, size_t* pitch, size_t, size_t, unsigned element) {
-  return real(out, pitch, kWideRow, kImpossibleRows, element);
+  size_t unseen = 0;
+  return real(out, pitch != nullptr ? &unseen : nullptr, kWideRow, kImpossibleRows, element);
 }
 
 // cudaMalloc3D
 template <typename Real>
 int refuse(HookId, Real real, PitchedPtr* out, Extent) {
-  return real(out, Extent{kWideRow, kImpossibleRows, 1});
+  PitchedPtr unseen{};
+  return real(out != nullptr ? &unseen : nullptr, Extent{kWideRow, kImpossibleRows, 1});
 }
 
 // cuMemCreate

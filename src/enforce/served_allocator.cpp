@@ -53,17 +53,24 @@ ServedAllocator::ServedAllocator(const model::AllocatorConfig& config,
 ServedAllocator::~ServedAllocator() = default;
 
 uint64_t ServedAllocator::allocated() const {
-  return static_cast<uint64_t>(allocator_.stats().allocated_bytes.all.current) + placed_bytes_;
+  return static_cast<uint64_t>(allocator_.stats().allocated_bytes.all.current);
 }
 
 uint64_t ServedAllocator::reserved() const {
-  const uint64_t cached = static_cast<uint64_t>(allocator_.stats().reserved_bytes.all.current);
-  return cached + (placement_ != nullptr ? placement_->reserved_bytes() : 0);
+  return static_cast<uint64_t>(allocator_.stats().reserved_bytes.all.current);
+}
+
+void ServedAllocator::count_placement() {
+  allocator_.set_outside_reserved(placement_ != nullptr ? placement_->reserved_bytes() : 0);
+}
+
+void ServedAllocator::release_placement_cache() {
+  wait_for_placed();
+  placement_->release_cached();
+  count_placement();
 }
 
 void ServedAllocator::tell_alloc(const BlockAlloc& block) {
-  peak_allocated_ = std::max(peak_allocated_, allocated());
-  peak_reserved_ = std::max(peak_reserved_, reserved());
   if (sink_ == nullptr) return;
   BlockAlloc told = block;
   told.allocated = allocated();
@@ -74,6 +81,7 @@ void ServedAllocator::tell_alloc(const BlockAlloc& block) {
 Served ServedAllocator::allocate(uint64_t bytes, uint64_t stream) {
   const Locked lock(mutex_);
   if (bytes == 0) return {};
+  if (bytes > kMaxRequest) return {kOutOfMemory, 0, 0};
   if (allocator_.events_outstanding() || !waiting_.empty() || !held_.empty()) poll_events();
   if (placement_ != nullptr && scopes_.empty()) {
     if (const std::optional<Served> placed = offer(bytes, stream)) return *placed;
@@ -83,9 +91,10 @@ Served ServedAllocator::allocate(uint64_t bytes, uint64_t stream) {
 
 std::optional<Served> ServedAllocator::offer(uint64_t bytes, uint64_t stream) {
   const std::optional<PlacedBlock> block = placement_->offer(bytes, stream);
+  count_placement();
   if (!block) return std::nullopt;
   placed_[block->address] = {*block, bytes, stream, {}};
-  placed_bytes_ += block->size;
+  allocator_.begin_outside_block(block->size, bytes);
   ++placed_count_;
   tell_alloc({stream, block->address, block->size, bytes, 0, 0});
   return Served{kSuccess, block->address, block->size};
@@ -99,15 +108,20 @@ model::MallocResult ServedAllocator::request(uint64_t bytes, uint64_t stream) {
   return allocator_.malloc(bytes, stream);
 }
 
+model::MallocResult ServedAllocator::request_again(const model::MallocResult& failed,
+                                                   uint64_t bytes, uint64_t stream) {
+  if (failed.outcome == model::MallocOutcome::kOutOfMemory) allocator_.retract_oom();
+  return request(bytes, stream);
+}
+
 Served ServedAllocator::serve_cached(uint64_t bytes, uint64_t stream) {
   const uint64_t failures = segments_.failures();
   segments_.forget_last_result();
   model::MallocResult block = request(bytes, stream);
-  if (!block.ok() && finish_parked()) block = request(bytes, stream);
+  if (!block.ok() && finish_parked()) block = request_again(block, bytes, stream);
   if (!block.ok() && placement_ != nullptr) {
-    wait_for_placed();
-    placement_->release_cached();
-    block = request(bytes, stream);
+    release_placement_cache();
+    block = request_again(block, bytes, stream);
   }
   if (trace_ != nullptr) trace_->settle_oom(!block.ok());
   if (!block.ok()) {
@@ -153,11 +167,12 @@ void ServedAllocator::complete_placed(const Placed& placed) {
   if (sink_ != nullptr) {
     sink_->on_free_completed(placed.stream, placed.block.address, placed.requested);
   }
+  allocator_.complete_outside_block(placed.block.size, placed.requested);
   placement_->release(placed.block.address);
 }
 
 Freed ServedAllocator::release_placed(Placed placed, const std::vector<uint64_t>& streams) {
-  placed_bytes_ -= placed.block.size;
+  allocator_.free_outside_block(placed.block.size);
   if (sink_ != nullptr) {
     sink_->on_free_requested(placed.stream, placed.block.address, placed.requested);
   }
@@ -285,8 +300,16 @@ void ServedAllocator::empty_cache() {
   static_cast<void>(finish_parked());
   static_cast<void>(allocator_.empty_cache());
   if (placement_ == nullptr) return;
-  wait_for_placed();
-  placement_->release_cached();
+  release_placement_cache();
+}
+
+bool ServedAllocator::give_back_idle() {
+  const Locked lock(mutex_);
+  if (!scopes_.empty()) return false;
+  const uint64_t before = reserved();
+  static_cast<void>(allocator_.empty_cache());
+  if (placement_ != nullptr) release_placement_cache();
+  return reserved() < before;
 }
 
 // Every scope counts as a capture: events are recorded and asked only outside of them, which is
@@ -338,6 +361,7 @@ bool ServedAllocator::set_placement(std::unique_ptr<Placement> placement) {
     if (!placed_.empty()) return false;
   }
   placement_ = std::move(placement);
+  count_placement();
   return true;
 }
 
@@ -359,13 +383,13 @@ ServedStats ServedAllocator::stats() {
   };
   ServedStats stats;
   stats.allocated = allocated();
-  stats.peak_allocated = peak_allocated_;
+  stats.peak_allocated = static_cast<uint64_t>(all.allocated_bytes.all.peak);
   stats.reserved = reserved();
-  stats.peak_reserved = peak_reserved_;
-  stats.active = current(all.active_bytes) + placed_bytes_;
+  stats.peak_reserved = static_cast<uint64_t>(all.reserved_bytes.all.peak);
+  stats.active = current(all.active_bytes);
   stats.inactive_split = current(all.inactive_split_bytes);
   stats.requested = current(all.requested_bytes);
-  stats.allocations = static_cast<uint64_t>(all.allocation.all.allocated) + placed_count_;
+  stats.allocations = static_cast<uint64_t>(all.allocation.all.allocated);
   stats.retries = static_cast<uint64_t>(all.num_alloc_retries);
   stats.ooms = static_cast<uint64_t>(all.num_ooms);
   stats.segments = current(all.segment);
@@ -383,8 +407,6 @@ void ServedAllocator::visit_stats(const std::function<void(const std::string&, i
 void ServedAllocator::reset_peak_stats() {
   const Locked lock(mutex_);
   allocator_.reset_peak_stats();
-  peak_allocated_ = allocated();
-  peak_reserved_ = reserved();
 }
 
 void ServedAllocator::reset_accumulated_stats() {

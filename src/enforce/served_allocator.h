@@ -27,8 +27,12 @@
 #include "enforce/mutex.h"
 #include "enforce/placement.h"
 #include "model/caching_allocator.h"
+#include "model/rounding.h"
 
 namespace fragscope::enforce {
+
+// PyTorch refuses larger requests in advance; the shim leaves them to CUDA.
+inline constexpr uint64_t kMaxRequest = model::kMaxRequest;
 
 struct Served {
   CudaResult result = kSuccess;
@@ -61,6 +65,7 @@ class ServedAllocator {
   ~ServedAllocator();
 
   // --- requests -------------------------------------------------------------------------------
+  // More than kMaxRequest is refused without asking the device, and changes nothing.
   Served allocate(uint64_t bytes, uint64_t stream);
   Freed release(uint64_t address);
   // kFailed: the wait failed with `result`, the block is still handed out. kPending: this thread
@@ -71,6 +76,9 @@ class ServedAllocator {
   // The block is used by work on `stream` too. False: no block starts at the address.
   bool record_stream(uint64_t address, uint64_t stream);
   void empty_cache();
+  // As empty_cache(), but what was freed under a capture is left, as is a cache that serves a
+  // capture: nothing waits for the device. False: no memory came free.
+  bool give_back_idle();
 
   // --- private pools, for graph captures --------------------------------------------------------
   // `filter` says which streams' requests go to the pool; it is asked under the lock.
@@ -93,7 +101,8 @@ class ServedAllocator {
   std::optional<std::pair<uint64_t, uint64_t>> base_of(uint64_t address);
   ServedStats stats();
   // PyTorch's own statistics, key by key ("allocated_bytes.all.current"), as the profile's release
-  // names them. Of the cache alone. `visit` is called without the lock.
+  // names them, placed blocks and the placement's memory included (as of the large pool). `visit`
+  // is called without the lock.
   void visit_stats(const std::function<void(const std::string&, int64_t)>& visit);
   void reset_peak_stats();
   void reset_accumulated_stats();
@@ -126,6 +135,8 @@ class ServedAllocator {
   void poll_events();
   std::optional<Served> offer(uint64_t bytes, uint64_t stream);
   model::MallocResult request(uint64_t bytes, uint64_t stream);
+  model::MallocResult request_again(const model::MallocResult& failed, uint64_t bytes,
+                                    uint64_t stream);
   Served serve_cached(uint64_t bytes, uint64_t stream);
   Freed finish_release(uint64_t address);
   bool finish_parked();
@@ -133,6 +144,8 @@ class ServedAllocator {
   void complete_placed(const Placed& placed);
   void complete_waiting();
   void wait_for_placed();
+  void count_placement();
+  void release_placement_cache();
   Ownership find(uint64_t address) const;
   bool is_leaving(uint64_t address) const;
   void tell_alloc(const BlockAlloc& block);
@@ -152,10 +165,7 @@ class ServedAllocator {
   std::vector<Scope> scopes_;
   std::vector<uint64_t> leaving_;  // blocks whose release waits for the device
   std::vector<uint64_t> parked_;   // of these: for the next one who may wait
-  uint64_t placed_bytes_ = 0;
   uint64_t placed_count_ = 0;
-  uint64_t peak_allocated_ = 0;
-  uint64_t peak_reserved_ = 0;
 };
 
 }  // namespace fragscope::enforce

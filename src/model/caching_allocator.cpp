@@ -284,7 +284,7 @@ void CachingAllocator::fill_oom_facts(const Request& request) {
   last_oom_.allowed = allowed_;
   last_oom_.allocated = static_cast<uint64_t>(stats_.allocated_bytes.all.current);
   last_oom_.private_free = private_free_bytes();
-  last_oom_.reserved = reserved();
+  last_oom_.reserved = reserved() + outside_reserved_;
 }
 
 MallocResult CachingAllocator::out_of_memory(const Request& request) {

@@ -171,6 +171,17 @@ class CachingAllocator {
   // fill it, nothing happened.
   bool restore(std::span<const SegmentSnapshot> segments);
 
+  // --- memory beside the cache ----------------------------------------------------------------
+  // What the caller serves by itself: a segment (`now`: its bytes, 0: none) and the blocks in them,
+  // freed and, when the streams that used them are done, completed. It counts in the statistics,
+  // as of the large pool, and in last_oom(), and decides nothing here.
+  void set_outside_reserved(uint64_t now);
+  void begin_outside_block(uint64_t size, uint64_t requested);
+  void free_outside_block(uint64_t size);
+  void complete_outside_block(uint64_t size, uint64_t requested);
+  // The newest failure is not the program's yet: another attempt follows.
+  void retract_oom() { --stats_.num_ooms; }
+
   // --- answers --------------------------------------------------------------------------------
   const DeviceStats& stats() const { return stats_; }
   void reset_peak_stats() { stats_.reset_peaks(); }
@@ -363,7 +374,10 @@ class CachingAllocator {
   bool collects_garbage() const {
     return allowed_.has_value() && config_.garbage_collection_threshold > 0;
   }
-  uint64_t reserved() const { return static_cast<uint64_t>(stats_.reserved_bytes.all.current); }
+  // Of the cache.
+  uint64_t reserved() const {
+    return static_cast<uint64_t>(stats_.reserved_bytes.all.current) - outside_reserved_;
+  }
   void trace(TraceAction action, const Block& block, uint64_t size) {
     if (observer_ == nullptr) return;
     const Arena& arena = arenas_[block.arena];
@@ -391,6 +405,7 @@ class CachingAllocator {
   std::optional<uint64_t> allowed_;  // bytes, by the memory fraction
   double fraction_ = 1.0;
   uint32_t next_number_ = 0;
+  uint64_t outside_reserved_ = 0;
   uint64_t outstanding_ = 0;  // events and holds
   OomFacts last_oom_;
   std::string_view last_error_;

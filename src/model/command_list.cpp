@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "model/rounding.h"
 
 namespace fragscope::model {
 namespace {
@@ -42,8 +43,6 @@ constexpr std::array<std::pair<CommandKind, std::string_view>, 28> kWords = {{
     {CommandKind::kHostResetPeakStats, "host_reset_peak_stats"},
     {CommandKind::kHostResetAccumulatedStats, "host_reset_accumulated_stats"},
 }};
-
-constexpr uint64_t kMaxRequest = (1ull << 60) - 1;  // PyTorch refuses more in advance
 
 using Words = std::vector<std::string_view>;
 

@@ -16,7 +16,11 @@ inline constexpr uint64_t kSmallBuffer = 2 * kMiB;     // segment, and page, of 
 inline constexpr uint64_t kMinLargeAlloc = 10 * kMiB;  // from here on segments follow the request
 inline constexpr uint64_t kRoundLarge = 2 * kMiB;      // in this unit
 
-// Size of the block that a request needs (round_size). `requested` is at least 1.
+// The largest request that is rounded: PyTorch refuses more in advance, and so do all callers.
+// Nothing overflows up to here.
+inline constexpr uint64_t kMaxRequest = (uint64_t{1} << 60) - 1;
+
+// Size of the block that a request needs (round_size). `requested`: 1 to kMaxRequest.
 uint64_t round_request(uint64_t requested, const AllocatorConfig& config,
                        const VersionProfile& profile);
 

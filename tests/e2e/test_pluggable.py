@@ -132,6 +132,23 @@ except ValueError as error:
     assert lines[2].startswith("settings 'max_split_size_mb:many' are not accepted: ")
 
 
+def test_impossible_sizes_fail_as_pytorch_does(fragscope, torch_python, build, env):
+    script = """
+import torch
+torch.empty(1000, device="cuda")
+for size in (2**60, 2**63 - 1, 2**60 - 1):
+    try:
+        torch.empty(size, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError as error:
+        print(str(error).split(" GiB")[0])
+"""
+    enable = "import fragscope.torch as f; f.enable(alloc_conf='roundup_power2_divisions:4')"
+    plain = run_plain(fragscope, torch_python, build, env, script)
+    served = run_plain(fragscope, torch_python, build, env, enable + script)
+    assert plain.stdout.count(b"more than 1EB memory") == 2, plain.stderr.decode()
+    assert served.stdout == plain.stdout, served.stderr.decode()
+
+
 @pytest.mark.parametrize("script, words", [
     ("import torch; torch.ones(1, device='cuda')\nimport fragscope.torch as f; f.enable()",
      "RuntimeError: CUDA is initialised already: call fragscope.torch.enable() before"),
@@ -140,6 +157,15 @@ except ValueError as error:
     ("import fragscope.torch as f; f.enable(max_split_size_mb=1)", "ValueError: settings "),
     ("import fragscope.torch as f; f.enable(); f.enable()", "RuntimeError: fragscope.torch.enable()"),
     ("import fragscope.torch as f; f.enable(max_split_size_mb='128')", "TypeError: max_split_size_mb"),
+    ("import fragscope.torch as f; f.enable(max_split_size_mb=-3)",
+     "ValueError: max_split_size_mb is a whole number of MiB, not -3"),
+    ("import fragscope.torch as f; f.enable(max_split_size_mb=10**30)", "ValueError: settings "),
+    ("import fragscope.torch as f; f.enable(alloc_conf=5)", "TypeError: alloc_conf is text such as"),
+    ("import fragscope.torch as f; f.enable(alloc_conf='max_split_size_mb:64\\0,nothing:1')",
+     "ValueError: settings 'max_split_size_mb:64\\x00,nothing:1' are not accepted: a NUL character"),
+    ("import fragscope.torch as f; f.enable(); f.set_settings(5)", "TypeError: alloc_conf is text"),
+    ("import fragscope.torch as f; f.enable(); f.memory_stats(5)",
+     "RuntimeError: Invalid device argument 5: did you call init?"),
     ("import os; os.environ['FRAGSCOPE_ALLOC_LIBRARY'] = ''; os.environ['PATH'] = ''\n"
      "import fragscope.torch as f; f.enable()", "FileNotFoundError: libfragscope_alloc.so is not found"),
 ])
@@ -147,6 +173,26 @@ def test_misuse_is_named(fragscope, torch_python, build, env, script, words):
     done = run_plain(fragscope, torch_python, build, env, script)
     assert done.returncode == 1
     assert words in done.stderr.decode().splitlines()[-1]
+
+
+def test_absent_devices_raise_as_in_pytorch(fragscope, torch_python, build, env):
+    script = """
+import torch
+torch.empty(10, device="cuda")
+for name in ("memory_stats", "memory_allocated", "max_memory_reserved", "reset_peak_memory_stats",
+             "reset_accumulated_memory_stats", "memory_stats_as_nested_dict"):
+    for device in (1, 7, "cuda:7"):
+        try:
+            print(name, device, getattr(torch.cuda, name)(device))
+        except RuntimeError as error:
+            print(name, device, str(error).split("argument")[0])
+    getattr(torch.cuda, name)(0)
+"""
+    plain = run_plain(fragscope, torch_python, build, env, script)
+    served = run_plain(fragscope, torch_python, build, env,
+                       "import fragscope.torch as f; f.enable()" + script)
+    assert plain.stdout.count(b"Invalid device") == 18, plain.stderr.decode()
+    assert served.stdout == plain.stdout, served.stderr.decode()
 
 
 def test_the_c_entry_points_alone(fragscope, torch_python, build, env):

@@ -38,11 +38,33 @@ def served(fragscope, build, tmp_path):
     return Served(fragscope, build, tmp_path)
 
 
-@pytest.mark.parametrize("mode", ["threads", "fork", "devices", "capture", "contexts"])
+@pytest.mark.parametrize("mode", ["threads", "fork", "devices", "capture", "contexts",
+                                  "destroyed-stream"])
 def test_the_program_sees_what_cuda_does(served, mode):
     plain, got = served.both(mode)
     assert got == plain and "malloc" not in got
     assert any(log.properties["enforce"] == "shim" and log.of("alloc") for log in served.logs())
+
+
+@pytest.mark.parametrize("more", [{}, {"FRAGSCOPE_ALLOC_CONF": "roundup_power2_divisions:4"},
+                                  {"FRAGSCOPE_MEMORY_LIMIT": "512MiB"}])
+def test_impossible_sizes_are_cudas(served, more):
+    plain = served.run("impossible", served.plain)[0]
+    got = served.run("impossible", served.served | more)[0]
+    assert got == plain == "2 1 last 2 0\ndriver 2 1\n" * 10
+
+
+@pytest.mark.parametrize("limit", [{}, {"FRAGSCOPE_MEMORY_LIMIT": "900MiB"}])
+def test_idle_memory_is_there_for_calls_that_are_not_served(served, limit):
+    got = served.run("room", served.served | limit)[0]
+    good = "".join(f"{name} 0 last 0\n" for name in ("async", "pitch", "managed", "array", "physical"))
+    assert got == good + "malloc 2\nasync 2 last 2\n"
+    assert limit or served.run("room", served.plain)[0] == got
+
+
+def test_room_is_made_without_harm_to_a_capture(served):
+    plain, got = served.both("room-under-capture")
+    assert got == plain == "async 0 last 0\nend 0\n"
 
 
 def test_memory_is_reused_only_when_the_work_on_it_is_done(served):
@@ -53,6 +75,11 @@ def test_memory_is_reused_only_when_the_work_on_it_is_done(served):
 
 def test_a_stream_ordered_free_waits_for_its_stream(served):
     assert served.run("async")[0] == "free async 0\nagain 1\nearly 0\n"
+
+
+def test_a_refused_pitch_is_not_told(served):
+    got = served.run("refused-pitch", served.served | {"FRAGSCOPE_MEMORY_LIMIT": "512MiB"})[0]
+    assert got == "pitch 2 77\n3d 2 77 78 79\ndriver 2 77\nnone 1\n"
 
 
 def test_an_exported_block_that_is_not_its_segment_is_refused(served):

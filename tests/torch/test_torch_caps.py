@@ -36,7 +36,7 @@ print("ok")
 """
 
 TRAIN = """
-import os, torch
+import os, sys, torch
 if os.environ.get("FRAGSCOPE_PLAN"):
     import fragscope.torch
     fragscope.torch.enable()
@@ -52,6 +52,7 @@ for step in range(8):
     model(torch.empty(4096, 512, device="cuda")).square().mean().backward()
     optimizer.step()
 print("ok")
+print("peaks", torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), file=sys.stderr)
 """
 
 

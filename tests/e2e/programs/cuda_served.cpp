@@ -77,6 +77,33 @@ void stream_ordered() {
   cudaFree(next);
 }
 
+void destroyed_stream() {
+  cudaStream_t const stream = new_stream();
+  char* const block = allocate(3 * kMiB);
+  cudaStreamDestroy(stream);
+  const int result = cudaFreeAsync(block, stream);
+  std::printf("free %d last %d\n", result, cudaGetLastError());
+  std::printf("still there %d\n", cudaMemset(block, 1, 3 * kMiB));
+  std::printf("free %d\n", cudaFree(block));
+  std::printf("default %d\n", cudaFreeAsync(allocate(3 * kMiB), nullptr));
+  char* const last = allocate(3 * kMiB);
+  std::thread([last] { std::printf("thread %d\n", cudaFreeAsync(last, nullptr)); }).join();
+}
+
+void refused_pitch() {
+  void* out = nullptr;
+  size_t pitch = 77;
+  std::printf("pitch %d", cudaMallocPitch(&out, &pitch, 1000, kMiB));
+  std::printf(" %zu\n", pitch);
+  cudaPitchedPtr box{nullptr, 77, 78, 79};
+  std::printf("3d %d", cudaMalloc3D(&box, cudaExtent{1000, 1024, 1024}));
+  std::printf(" %zu %zu %zu\n", box.pitch, box.xsize, box.ysize);
+  CUdeviceptr address = 0;
+  std::printf("driver %d", cuMemAllocPitch(&address, &pitch, 1000, kMiB, 4));
+  std::printf(" %zu\n", pitch);
+  std::printf("none %d\n", cudaMallocPitch(&out, nullptr, 1000, kMiB));
+}
+
 void threads() {
   std::mutex mutex;
   std::map<uintptr_t, uintptr_t> live;
@@ -199,6 +226,71 @@ void memory_info() {
   std::printf("all %d\n", all != nullptr);
 }
 
+// Sizes that no device has: rounding them up must not make them small.
+void impossible() {
+  const size_t most = ~size_t{0};
+  for (const size_t bytes : {most, most - 100, most - 510, most - 511, most - 4096, most - 2 * kMiB,
+                             most / 2, size_t{1} << 60, (size_t{1} << 60) - 1, size_t{1} << 50}) {
+    void* block = nullptr;
+    const cudaError_t result = cudaMalloc(&block, bytes);
+    const cudaError_t last = cudaGetLastError();
+    std::printf("%d %d last %d %d\n", result, block == nullptr, last, cudaGetLastError());
+    CUdeviceptr same = 0;
+    const CUresult answer = cuMemAlloc(&same, bytes);
+    std::printf("driver %d %d\n", answer, same == 0);
+  }
+}
+
+// What the policy keeps of a freed block is there for calls that it does not serve.
+template <typename Call>
+void unserved(const char* name, Call call) {
+  char* const block = allocate(700 * kMiB);
+  cudaFree(block);
+  const int result = call();
+  std::printf("%s %d last %d\n", name, result, cudaGetLastError());
+}
+
+void room() {
+  constexpr size_t kBytes = 700 * kMiB;
+  void* out = nullptr;
+  unserved("async", [&] { return cudaMallocAsync(&out, kBytes, nullptr); });
+  cudaFreeAsync(out, nullptr);
+  cudaDeviceSynchronize();
+  size_t pitch = 0;
+  unserved("pitch", [&] { return cudaMallocPitch(&out, &pitch, kMiB, 700); });
+  cudaFree(out);
+  unserved("managed", [&] { return cudaMallocManaged(&out, kBytes, cudaMemAttachGlobal); });
+  cudaFree(out);
+  const cudaChannelFormatDesc texel{32, 0, 0, 0, cudaChannelFormatKindFloat};
+  cudaArray_t array = nullptr;
+  unserved("array", [&] {
+    return cudaMalloc3DArray(&array, &texel, cudaExtent{512, 512, 700}, 0);
+  });
+  cudaFreeArray(array);
+  CUmemAllocationProp about{};
+  about.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  about.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  CUmemGenericAllocationHandle handle = 0;
+  unserved("physical", [&] { return cuMemCreate(&handle, kBytes, &about, 0); });
+  // What is really too much fails as ever.
+  unserved("async", [&] { return cudaMallocAsync(&out, kBytes, nullptr); });
+  cuMemRelease(handle);
+}
+
+// The room is made without harm to a capture, and not by a thread that works under one.
+void room_under_capture() {
+  cudaStream_t const stream = new_stream();
+  cudaStream_t const other = new_stream();
+  void* out = nullptr;
+  cudaGraph_t graph = nullptr;
+  char* const block = allocate(700 * kMiB);
+  cudaFree(block);
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+  std::printf("async %d", cudaMallocAsync(&out, 700 * kMiB, other));
+  std::printf(" last %d\n", cudaGetLastError());
+  std::printf("end %d\n", cudaStreamEndCapture(stream, &graph));
+}
+
 void capture() {
   char* const block = allocate(3 * kMiB);
   char* const other = allocate(3 * kMiB);
@@ -270,11 +362,21 @@ int main(int argc, char** argv) {
     cost(std::atoi(argv[2]), std::atoi(argv[3]));
     return 0;
   }
-  const std::map<std::string, void (*)()> modes = {
-      {"streams", streams},   {"async", stream_ordered}, {"threads", threads},
-      {"fork", forked},       {"devices", devices},      {"sharing", sharing},
-      {"pointers", pointers}, {"info", memory_info},     {"capture", capture},
-      {"contexts", contexts}};
+  const std::map<std::string, void (*)()> modes = {{"streams", streams},
+                                                   {"async", stream_ordered},
+                                                   {"threads", threads},
+                                                   {"fork", forked},
+                                                   {"devices", devices},
+                                                   {"sharing", sharing},
+                                                   {"pointers", pointers},
+                                                   {"info", memory_info},
+                                                   {"capture", capture},
+                                                   {"contexts", contexts},
+                                                   {"impossible", impossible},
+                                                   {"destroyed-stream", destroyed_stream},
+                                                   {"refused-pitch", refused_pitch},
+                                                   {"room", room},
+                                                   {"room-under-capture", room_under_capture}};
   const auto mode = modes.find(argc > 1 ? argv[1] : "");
   if (mode == modes.end()) return 2;
   mode->second();

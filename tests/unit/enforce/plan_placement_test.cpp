@@ -84,6 +84,64 @@ TEST_CASE("a failure is told once") {
   CHECK(f.told.ooms == 1);
 }
 
+TEST_CASE("PyTorch's statistics count what the plan placed, peaks and failures too") {
+  Fixture f(40 * kMiB);
+  const auto stat = [&](const std::string& name) {
+    int64_t found = -1;
+    f.allocator.visit_stats([&](const std::string& key, int64_t value) {
+      if (key == name) found = value;
+    });
+    return found;
+  };
+  const uint64_t placed = f.allocator.allocate(kMiB - 100, 0).address;
+  const uint64_t cached = f.allocator.allocate(12 * kMiB, 0).address;
+  CHECK(f.allocator.stats().placed == 1);
+  CHECK(stat("allocated_bytes.all.current") == int64_t{13} * kMiB);
+  CHECK(stat("requested_bytes.all.current") == int64_t{13} * kMiB - 100);
+  CHECK(stat("reserved_bytes.all.current") == int64_t{20} * kMiB);
+  CHECK(stat("segment.all.current") == 2);
+  CHECK(stat("num_device_alloc") == 2);
+  CHECK(f.allocator.allocate(36 * kMiB, 0).result == kOutOfMemory);
+  CHECK(stat("num_ooms") == 1);
+  CHECK(f.allocator.oom_text(0).find("memory 13.00 MiB is allocated by PyTorch, and 7.00 MiB is "
+                                     "reserved by PyTorch but unallocated") != std::string::npos);
+
+  f.allocator.record_stream(placed, 5);
+  f.device.work(5, placed, 1);
+  f.allocator.release(placed);  // its other stream is not done
+  CHECK(stat("allocated_bytes.all.current") == int64_t{12} * kMiB);
+  CHECK(stat("active_bytes.all.current") == int64_t{13} * kMiB);
+  f.allocator.release(cached);
+  f.allocator.empty_cache();
+  for (const char* const name : {"allocated_bytes", "active_bytes", "requested_bytes",
+                                 "reserved_bytes", "segment", "allocation", "active"}) {
+    CHECK(stat(std::string(name) + ".all.current") == 0);
+    CHECK(stat(std::string(name) + ".large_pool.current") == 0);
+  }
+  CHECK(stat("allocated_bytes.all.peak") == int64_t{13} * kMiB);
+  CHECK(stat("reserved_bytes.all.peak") == int64_t{20} * kMiB);
+  CHECK(stat("allocated_bytes.all.allocated") == int64_t{13} * kMiB);
+  f.allocator.reset_peak_stats();
+  CHECK(stat("allocated_bytes.all.peak") == 0);
+  CHECK(stat("reserved_bytes.all.peak") == 0);
+}
+
+TEST_CASE("an attempt before the idle arena was given back is no failure in the statistics") {
+  Fixture f(40 * kMiB);
+  f.allocator.release(f.allocator.allocate(kMiB, 0).address);
+  CHECK(f.allocator.allocate(36 * kMiB, 0).result == kSuccess);
+  CHECK(f.allocator.stats().ooms == 0);
+  CHECK(f.allocator.stats().peak_reserved == 36 * kMiB);
+}
+
+TEST_CASE("a request that no device can serve has no place in a plan") {
+  Fixture f(64 * kMiB);
+  CHECK(f.allocator.allocate(~uint64_t{0} - 100, 0).result == kOutOfMemory);
+  CHECK(f.device.calls.empty());
+  CHECK(f.allocator.allocate(kMiB, 0).result == kSuccess);  // the plan's first, still
+  CHECK(f.allocator.stats().placed == 1);
+}
+
 TEST_CASE("plan files that are none are refused by name") {
   CHECK(load_plan("/nowhere/plan.json").error().code == ErrorCode::kNotFound);
   CHECK(load_plan("/").error().code == ErrorCode::kForeign);

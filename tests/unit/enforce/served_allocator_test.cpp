@@ -50,6 +50,44 @@ class PlainSegments final : public model::SegmentProvider {
   FakeDevice device_;
 };
 
+TEST_CASE("requests that no device can serve are refused, whatever they would round to") {
+  const char* const settings = GENERATE("", "roundup_power2_divisions:4");
+  const uint64_t size =
+      GENERATE(uint64_t{1} << 60, (uint64_t{1} << 63) + 1, ~uint64_t{0} - 2 * kMiB,
+               ~uint64_t{0} - 511, ~uint64_t{0} - 510, ~uint64_t{0});
+  Fixture served(kGiB, settings);
+  const uint64_t cached = served.allocator.allocate(3 * kMiB, 0).address;
+  served.allocator.release(cached);
+  const size_t calls = served.device.calls.size();
+  const Served got = served.allocator.allocate(size, 0);
+  CHECK(got.result == enforce::kOutOfMemory);
+  CHECK(got.address == 0);
+  CHECK(served.device.calls.size() == calls);  // nor is the cache flushed for them
+  CHECK(served.allocator.stats().allocated == 0);
+}
+
+TEST_CASE("idle memory goes back without waiting for the device") {
+  Fixture f(kGiB);
+  const uint64_t held = f.allocator.allocate(12 * kMiB, 0).address;
+  const uint64_t idle = f.allocator.allocate(30 * kMiB, 0).address;
+  CHECK_FALSE(f.allocator.give_back_idle());
+  f.allocator.release(idle);
+  f.device.may_wait = false;  // freed under a capture: not idle yet
+  enforce::CudaResult result = 0;
+  CHECK(f.allocator.release_after_device(held, result) == Freed::kPending);
+  f.device.may_wait = true;
+  CHECK(f.allocator.give_back_idle());
+  CHECK(f.device.waits == 0);
+  CHECK(f.allocator.stats().reserved == 12 * kMiB);
+  CHECK_FALSE(f.allocator.give_back_idle());
+}
+
+TEST_CASE("the largest request that is rounded fails as CUDA says") {
+  Fixture served(kGiB, GENERATE("", "roundup_power2_divisions:4"));
+  CHECK(served.allocator.allocate(enforce::kMaxRequest, 0).result == enforce::kOutOfMemory);
+  CHECK(served.device.calls.back().bytes == uint64_t{1} << 60);
+}
+
 TEST_CASE("addresses and segment calls are the model's") {
   const char* const settings = GENERATE("", "max_split_size_mb:64", "roundup_power2_divisions:4");
   Fixture served(1 * kGiB, settings);

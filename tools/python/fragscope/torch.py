@@ -61,12 +61,25 @@ def library_path():
         "start the script with `fragscope run`")
 
 
+def _checked(alloc_conf):
+    """Bytes for the library, whose texts end at a NUL."""
+    if not isinstance(alloc_conf, str):
+        raise TypeError('alloc_conf is text such as "max_split_size_mb:64", not '
+                        f"{type(alloc_conf).__name__}")
+    if "\0" in alloc_conf:
+        raise ValueError(f"settings {alloc_conf!r} are not accepted: a NUL character")
+    return alloc_conf.encode()
+
+
 def _settings(max_split_size_mb, alloc_conf):
     text = alloc_conf if alloc_conf is not None else os.environ.get("FRAGSCOPE_ALLOC_CONF", "")
+    text = _checked(text).decode()
     if max_split_size_mb is None:
         return text
     if isinstance(max_split_size_mb, bool) or not isinstance(max_split_size_mb, int):
         raise TypeError("max_split_size_mb is a whole number of MiB")
+    if max_split_size_mb < 0:
+        raise ValueError(f"max_split_size_mb is a whole number of MiB, not {max_split_size_mb}")
     return ",".join(filter(None, [text, f"max_split_size_mb:{max_split_size_mb}"]))
 
 
@@ -92,8 +105,8 @@ def enable(max_split_size_mb=None, alloc_conf=None):
     """Makes libfragscope_alloc.so PyTorch's allocator for this process, once and for all devices.
 
     `alloc_conf` is in PyTorch's grammar ("garbage_collection_threshold:0.8"), by default
-    $FRAGSCOPE_ALLOC_CONF. Raises ValueError for settings that cannot be served, RuntimeError when
-    memory has been allocated already or PyTorch is too old.
+    $FRAGSCOPE_ALLOC_CONF. Raises ValueError for settings that cannot be served, TypeError for what
+    is no text or whole number, RuntimeError when memory has been allocated already or PyTorch is too old.
     """
     global _library, _allocator
     import torch
@@ -127,7 +140,7 @@ def enable(max_split_size_mb=None, alloc_conf=None):
 def _answer_statistics(torch):
     """torch.cuda's statistics from the library: these three are what the others are made of."""
     def device_of(device):
-        return torch.cuda._utils._get_device_index(device, optional=True)
+        return _present(torch, torch.cuda._utils._get_device_index(device, optional=True))
 
     def memory_stats_as_nested_dict(device=None):
         return memory_stats(device_of(device)) if torch.cuda.is_initialized() else {}
@@ -144,11 +157,18 @@ def _answer_statistics(torch):
         setattr(torch.cuda, function.__name__, function)
 
 
+def _present(torch, device):
+    """The number of a device; raises, as PyTorch does, where there is none."""
+    if not 0 <= device < torch.cuda.device_count():
+        raise RuntimeError(f"Invalid device argument {device}: did you call init?")
+    return device
+
+
 def set_settings(alloc_conf):
     """New settings ("max_split_size_mb:64") from the next allocation on; ValueError: refused."""
     if _library is None:
         raise RuntimeError("fragscope.torch.enable() comes first")
-    problem = _library.fragscope_alloc_set(str(alloc_conf).encode())
+    problem = _library.fragscope_alloc_set(_checked(alloc_conf))
     if problem:
         raise ValueError(problem.decode())
 
@@ -157,10 +177,13 @@ def memory_stats(device=0):
     """torch.cuda.memory_stats() of a device by number: its keys as PyTorch's allocator has them."""
     if _library is None:
         raise RuntimeError("fragscope.torch.enable() comes first")
+    import torch
+
+    device = _present(torch, int(device))
     found = {}
 
     def visit(key, value, _):
         found[key.decode()] = value
 
-    _library.fragscope_alloc_stats(int(device), _VISIT(visit), None)
+    _library.fragscope_alloc_stats(device, _VISIT(visit), None)
     return found

@@ -1,0 +1,41 @@
+// Memory that is served beside the cache, in the statistics.
+#include "model/caching_allocator.h"
+
+namespace fragscope::model {
+
+void CachingAllocator::set_outside_reserved(uint64_t now) {
+  const uint64_t before = outside_reserved_;
+  if (now == before) return;
+  outside_reserved_ = now;
+  if (before != 0) {
+    stats_.reserved_bytes.fall(PoolKind::kLarge, before);
+    stats_.segment.fall(PoolKind::kLarge, 1);
+    ++stats_.num_device_free;
+  }
+  if (now != 0) {
+    stats_.reserved_bytes.rise(PoolKind::kLarge, now);
+    stats_.segment.rise(PoolKind::kLarge, 1);
+    ++stats_.num_device_alloc;
+  }
+}
+
+void CachingAllocator::begin_outside_block(uint64_t size, uint64_t requested) {
+  stats_.allocation.rise(PoolKind::kLarge, 1);
+  stats_.allocated_bytes.rise(PoolKind::kLarge, size);
+  stats_.active.rise(PoolKind::kLarge, 1);
+  stats_.active_bytes.rise(PoolKind::kLarge, size);
+  stats_.requested_bytes.rise(PoolKind::kLarge, requested);
+}
+
+void CachingAllocator::free_outside_block(uint64_t size) {
+  stats_.allocation.fall(PoolKind::kLarge, 1);
+  stats_.allocated_bytes.fall(PoolKind::kLarge, size);
+}
+
+void CachingAllocator::complete_outside_block(uint64_t size, uint64_t requested) {
+  stats_.active.fall(PoolKind::kLarge, 1);
+  stats_.active_bytes.fall(PoolKind::kLarge, size);
+  stats_.requested_bytes.fall(PoolKind::kLarge, requested);
+}
+
+}  // namespace fragscope::model
