@@ -39,6 +39,7 @@ class LogControl {
   Result<uint32_t> request_settings(std::string_view text);
   struct SettingsAnswer {
     bool accepted = false;
+    bool replaced = false;  // taken; a later request came before the answer was read
     std::string text;  // why not
   };
   // nullopt: not taken yet.
