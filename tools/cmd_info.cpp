@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "replay/process_facts.h"
+#include "replay/process_rules.h"
 #include "report/host_memory.h"
 #include "report/text_report.h"
 #include "tools/command.h"
@@ -66,6 +67,28 @@ std::string enforced_text(const RunFacts& run, const trace::ProcessInfo& process
   return "natively, through PyTorch's own variable: " + settings->second;
 }
 
+// `fragscope ctl set`, in the order of the requests.
+struct SettingsChange {
+  uint64_t number = 0;
+  std::string settings;
+  std::optional<uint64_t> seq;  // its event; absent: not in the trace
+};
+std::vector<SettingsChange> changes_of(const ProcessFacts& facts) {
+  std::vector<SettingsChange> changes;
+  for (auto& [number, settings] : replay::settings_changes(facts.process.properties)) {
+    const auto at = facts.changed_at.find(number);
+    changes.push_back({number, settings, std::nullopt});
+    if (at != facts.changed_at.end()) changes.back().seq = at->second;
+  }
+  return changes;
+}
+
+std::string change_text(const SettingsChange& change) {
+  return "changed by ctl set to " + change.settings +
+         (change.seq ? fmt::format(" from event {} on", *change.seq)
+                     : std::string(" at a moment that the trace does not have"));
+}
+
 // A process nobody waited for may still have told that it got as far as its exit handlers.
 std::string process_end_text(const ProcessFacts& facts) {
   const std::string text = exit_text(facts.exit);
@@ -100,6 +123,7 @@ void print_process(const RunFacts& run, const ProcessFacts& facts) {
   item("torch", property_or(process, "torch_version", "unknown"));
   item("stacks", stacks_text(process));
   item("enforced", enforced_text(run, process));
+  for (const SettingsChange& change : changes_of(facts)) item("", change_text(change));
   for (const std::string& limit : replay::limits_in_force(process.properties)) item("limit", limit);
   for (const DeviceFact& device : facts.devices) item("device", device_text(device));
   for (const std::string& path : facts.cuda_runtimes) item("CUDA runtime", path);
@@ -181,6 +205,10 @@ Json process_json(const ProcessFacts& facts) {
                        {"total_bytes", or_null(device.total_bytes)}});
     if (device.card_bytes) devices.back()["card_bytes"] = *device.card_bytes;
   }
+  Json changes = Json::array();
+  for (const SettingsChange& change : changes_of(facts)) {
+    changes.push_back({{"settings", change.settings}, {"seq", or_null(change.seq)}});
+  }
   return {{"pid", process.pid == 0 ? Json(nullptr) : Json(process.pid)},
           {"start_ticks", process.start_ticks},
           {"program", process.program},
@@ -193,6 +221,7 @@ Json process_json(const ProcessFacts& facts) {
           {"devices", devices},
           {"unhooked", facts.unhooked},
           {"properties", process.properties},
+          {"settings_changes", changes},
           {"damage", damage_json(facts.damage)}};
 }
 

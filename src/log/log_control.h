@@ -40,7 +40,7 @@ class LogControl {
   struct SettingsAnswer {
     bool accepted = false;
     bool replaced = false;  // taken; a later request came before the answer was read
-    std::string text;  // why not
+    std::string text;       // why not
   };
   // nullopt: not taken yet.
   std::optional<SettingsAnswer> settings_answer(uint32_t number) const;

@@ -152,7 +152,27 @@ def test_settings_change_with_the_next_allocation(fragscope, served):
     assert "settings 'max_split_size_mb:lots' are not accepted" in one_line(err)
     run = Run(fragscope, directory, None)
     assert [e["size"] >> 20 for e in run.events() if e["kind"] == "alloc"][:2] == [30, 32]
-    assert run.info()["processes"][0]["properties"]["enforce"] == "shim"
+    process = run.info()["processes"][0]
+    assert process["properties"]["enforce"] == "shim"
+    (change,) = process["settings_changes"]  # the refused one is none
+    assert change["settings"] == "roundup_power2_divisions:2"
+    (mark,) = [e for e in run.events() if e["kind"] == "mark"]
+    assert (mark["text"], mark["seq"]) == (
+        "fragscope: settings changed: roundup_power2_divisions:2", change["seq"])
+    text = fragscope("info", directory, check=True).stdout.decode()
+    assert f"changed by ctl set to roundup_power2_divisions:2 from event {change['seq']} on" in text
+
+
+def test_verify_follows_settings_that_changed(fragscope, served):
+    runner, pid, directory = served
+    asking = fragscope.start("ctl", "set", "roundup_power2_divisions=2", pid)
+    while b"roundup_power2_divisions" not in next_log(directory, pid):
+        assert asking.poll() is None, asking.communicate()
+    runner.communicate(b"\n\n", timeout=60)
+    assert asking.wait(timeout=60) == 0
+    verified = fragscope("replay", "--strict", directory, check=True).stdout.decode()
+    assert "3 of 3 block addresses (100.0 %)" in verified
+    assert "settings were changed while the process ran: roundup_power2_divisions:2" in verified
 
 
 def next_log(directory, pid):

@@ -30,8 +30,7 @@ bool find_all(void* library, DriverFunctions& out) {
   return library != nullptr && find(library, "cuMemAddressReserve", out.reserve) &&
          find(library, "cuMemAddressFree", out.free) && find(library, "cuMemCreate", out.create) &&
          find(library, "cuMemRelease", out.release) && find(library, "cuMemMap", out.map) &&
-         find(library, "cuMemUnmap", out.unmap) &&
-         find(library, "cuMemSetAccess", out.set_access);
+         find(library, "cuMemUnmap", out.unmap) && find(library, "cuMemSetAccess", out.set_access);
 }
 
 // nullptr: the driver has none of them.

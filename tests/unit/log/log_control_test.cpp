@@ -10,9 +10,7 @@ using namespace fragscope::log_test;
 namespace {
 
 // What the served allocator does with the newest request.
-void take(log::LogHeader& header) {
-  header.settings_claimed.store(header.settings_wanted.load());
-}
+void take(log::LogHeader& header) { header.settings_claimed.store(header.settings_wanted.load()); }
 void answer(log::LogHeader& header, const char* problem) {
   std::strcpy(header.settings_answer, problem);
   header.settings_accepted.store(*problem == '\0' ? 1 : 0);
