@@ -64,7 +64,14 @@ std::string enforced_text(const RunFacts& run, const trace::ProcessInfo& process
   const auto settings = notes.find("alloc_conf");
   const bool native = by_shim == "native" || (way != notes.end() && way->second == "native");
   if (!native || settings == notes.end()) return by_shim;
-  return "natively, through PyTorch's own variable: " + settings->second;
+  const std::string source = property_or(process, "block_source", "none");
+  const bool torch = process.properties.contains("torch_version") || by_shim == "native" ||
+                     source == "adaptor" || source == "report";
+  if (!torch)
+    return by_shim + "; no PyTorch in this process: " + settings->second + " not in force";
+  const std::string own = property_or(process, "alloc_conf", settings->second);
+  const std::string asked = "natively, through PyTorch's own variable: " + settings->second;
+  return own == settings->second ? asked : asked + "; the process's own settings were " + own;
 }
 
 // `fragscope ctl set`, in the order of the requests.

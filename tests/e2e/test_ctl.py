@@ -186,3 +186,10 @@ def test_settings_of_a_process_that_enforces_none(fragscope, started):
     _, pid, _ = started
     done = fragscope("ctl", "set", "max_split_size_mb=128", pid)
     assert done.returncode == 1 and "does not enforce settings" in one_line(done.stderr)
+
+
+def test_native_settings_without_pytorch_are_not_in_force(fragscope):
+    run = fragscope.record(*fragscope.steps("alloc", 1000), gpu="1GiB",
+                           options=("-q", "--enforce", "native", "--max-split-size-mb", "40"))
+    text = fragscope("info", run.directory, check=True).stdout.decode()
+    assert "no PyTorch in this process: max_split_size_mb:40 not in force" in text
