@@ -75,6 +75,14 @@ void segment_free(int32_t device, uint64_t stream, uint64_t address, uint64_t si
   write_block(EventKind::segment_free, device, stream, address, size, size);
 }
 
+void segment_map(int32_t device, uint64_t stream, uint64_t address, uint64_t size) noexcept {
+  write_block(EventKind::segment_map, device, stream, address, size, size);
+}
+
+void segment_unmap(int32_t device, uint64_t stream, uint64_t address, uint64_t size) noexcept {
+  write_block(EventKind::segment_unmap, device, stream, address, size, size);
+}
+
 void oom(int32_t device, uint64_t stream, uint64_t requested, uint64_t device_free) noexcept {
   write_block(EventKind::oom, device, stream, kUnknown, kUnknown, requested, device_free);
 }
@@ -126,7 +134,9 @@ constexpr fragscope_api kTable = {sizeof(fragscope_api),
                                   range_pop,
                                   property,
                                   take_wanted,
-                                  answer_wanted};
+                                  answer_wanted,
+                                  segment_map,
+                                  segment_unmap};
 
 }  // namespace
 }  // namespace fragscope::shim

@@ -52,6 +52,9 @@ struct fragscope_api {
   void (*property)(const char* key, const char* value);
   uint32_t (*take_settings)(char* text, size_t bytes);
   void (*answer_settings)(uint32_t number, int accepted, const char* problem);
+  /* since 0.4 */
+  void (*segment_map)(int32_t device, uint64_t stream, uint64_t address, uint64_t size);
+  void (*segment_unmap)(int32_t device, uint64_t stream, uint64_t address, uint64_t size);
 };
 
 /* Internal: the recorder's table, or NULL. */
@@ -130,6 +133,20 @@ static inline void fragscope_oom(int32_t device, uint64_t stream, uint64_t reque
 /* Internal: 1 when the recorder knows a member that version 1 began without. */
 #define FRAGSCOPE_KNOWS_(api, member) \
   ((api) && (api)->size >= offsetof(struct fragscope_api, member) + sizeof((api)->member))
+
+/* The same of an expandable segment: memory was mapped behind a part of its address range, or is
+ * about to be taken from one. */
+static inline void fragscope_segment_map(int32_t device, uint64_t stream, uint64_t address,
+                                         uint64_t size) {
+  const struct fragscope_api* api = fragscope_find_();
+  if (FRAGSCOPE_KNOWS_(api, segment_map)) api->segment_map(device, stream, address, size);
+}
+
+static inline void fragscope_segment_unmap(int32_t device, uint64_t stream, uint64_t address,
+                                           uint64_t size) {
+  const struct fragscope_api* api = fragscope_find_();
+  if (FRAGSCOPE_KNOWS_(api, segment_unmap)) api->segment_unmap(device, stream, address, size);
+}
 
 /* For an allocator that carries PyTorch's settings out itself (PYTORCH_CUDA_ALLOC_CONF); said
  * before its first CUDA call, so that `fragscope run --max-split-size-mb` does not serve it a

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shim/marks.h"
+
 namespace fragscope::shim {
 
 void note_enforcement(Session& session, log::Enforcement who) noexcept {
@@ -24,6 +26,11 @@ uint32_t take_settings(Session& session, char* text, size_t bytes) noexcept {
 void answer_settings(Session& session, uint32_t number, bool accepted,
                      const char* problem) noexcept {
   log::LogHeader& header = *session.writer.header();
+  // Still the text of this request: the next one waits for the answer.
+  if (accepted) {
+    const size_t bytes = strnlen(header.settings_text, log::kMaxRequestBytes);
+    log_changed_settings(session, {header.settings_text, bytes}, number);
+  }
   const size_t length =
       problem != nullptr ? std::min(std::strlen(problem), log::kMaxRequestBytes) : 0;
   if (length != 0) std::memcpy(header.settings_answer, problem, length);

@@ -1,5 +1,9 @@
 #include "shim/marks.h"
 
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
 #include "shim/export.h"
 #include "shim/process_facts.h"
 #include "shim/recorder.h"
@@ -25,6 +29,18 @@ uint32_t text_id(Session& session, std::string_view text) {
   return id;
 }
 
+// Also while recording is paused.
+void write_requested(Session& session, std::string_view text, uint32_t flags, uint64_t aux) {
+  Event event;
+  event.kind = EventKind::mark;
+  event.flags = flags;
+  event.aux = aux;
+  event.text = text_id(session, text.substr(0, kMaxText));
+  event.tid = thread_id();
+  event.time_ns = monotonic_ns();
+  session.writer.write(event);
+}
+
 }  // namespace
 
 void log_mark(EventKind kind, std::string_view text, uint64_t range) noexcept {
@@ -42,13 +58,21 @@ void log_mark(EventKind kind, std::string_view text, uint64_t range) noexcept {
 }
 
 void log_requested_mark(Session& session, std::string_view text) noexcept {
-  Event event;
-  event.kind = EventKind::mark;
-  event.flags = kFlagSourceApi;
-  event.text = text_id(session, text.substr(0, kMaxText));
-  event.tid = thread_id();
-  event.time_ns = monotonic_ns();
-  session.writer.write(event);
+  write_requested(session, text, kFlagSourceApi, kUnknown);
+}
+
+void log_changed_settings(Session& session, std::string_view settings, uint32_t number) noexcept {
+  // A property takes some 500 bytes: half a setting would be another one.
+  constexpr size_t kMostBytes = 400;
+  char key[40];
+  std::snprintf(key, sizeof key, "alloc_conf.change.%u", number);
+  session.write_property(key, settings.size() <= kMostBytes ? settings : "(too long)");
+  constexpr std::string_view kBegin = "fragscope: settings changed: ";
+  char text[kMaxText];
+  const size_t length = std::min(settings.size(), sizeof text - kBegin.size());
+  std::memcpy(text, kBegin.data(), kBegin.size());
+  std::memcpy(text + kBegin.size(), settings.data(), length);
+  write_requested(session, {text, kBegin.size() + length}, kFlagSourceApi | kFlagSettings, number);
 }
 
 }  // namespace fragscope::shim

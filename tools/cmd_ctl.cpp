@@ -127,6 +127,11 @@ int set(log::LogControl& control, const CtlOptions& options) {
   }
   for (int step = 0; step < kMostSteps; ++step) {
     if (const auto answer = control.settings_answer(*number)) {
+      if (answer->replaced) {
+        return fail(fmt::format("process {}: {} was taken, and replaced by a later request",
+                                options.pid, text),
+                    kExitNo);
+      }
       if (!answer->accepted) {
         return fail(fmt::format("process {}: {}", options.pid, answer->text), kExitNo);
       }

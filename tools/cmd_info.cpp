@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "replay/process_facts.h"
+#include "replay/process_rules.h"
 #include "report/host_memory.h"
 #include "report/text_report.h"
 #include "tools/command.h"
@@ -63,7 +64,36 @@ std::string enforced_text(const RunFacts& run, const trace::ProcessInfo& process
   const auto settings = notes.find("alloc_conf");
   const bool native = by_shim == "native" || (way != notes.end() && way->second == "native");
   if (!native || settings == notes.end()) return by_shim;
-  return "natively, through PyTorch's own variable: " + settings->second;
+  const std::string source = property_or(process, "block_source", "none");
+  const bool torch = process.properties.contains("torch_version") || by_shim == "native" ||
+                     source == "adaptor" || source == "report";
+  if (!torch)
+    return by_shim + "; no PyTorch in this process: " + settings->second + " not in force";
+  const std::string own = property_or(process, "alloc_conf", settings->second);
+  const std::string asked = "natively, through PyTorch's own variable: " + settings->second;
+  return own == settings->second ? asked : asked + "; the process's own settings were " + own;
+}
+
+// `fragscope ctl set`, in the order of the requests.
+struct SettingsChange {
+  uint64_t number = 0;
+  std::string settings;
+  std::optional<uint64_t> seq;  // its event; absent: not in the trace
+};
+std::vector<SettingsChange> changes_of(const ProcessFacts& facts) {
+  std::vector<SettingsChange> changes;
+  for (auto& [number, settings] : replay::settings_changes(facts.process.properties)) {
+    const auto at = facts.changed_at.find(number);
+    changes.push_back({number, settings, std::nullopt});
+    if (at != facts.changed_at.end()) changes.back().seq = at->second;
+  }
+  return changes;
+}
+
+std::string change_text(const SettingsChange& change) {
+  return "changed by ctl set to " + change.settings +
+         (change.seq ? fmt::format(" from event {} on", *change.seq)
+                     : std::string(" at a moment that the trace does not have"));
 }
 
 // A process nobody waited for may still have told that it got as far as its exit handlers.
@@ -100,6 +130,7 @@ void print_process(const RunFacts& run, const ProcessFacts& facts) {
   item("torch", property_or(process, "torch_version", "unknown"));
   item("stacks", stacks_text(process));
   item("enforced", enforced_text(run, process));
+  for (const SettingsChange& change : changes_of(facts)) item("", change_text(change));
   for (const std::string& limit : replay::limits_in_force(process.properties)) item("limit", limit);
   for (const DeviceFact& device : facts.devices) item("device", device_text(device));
   for (const std::string& path : facts.cuda_runtimes) item("CUDA runtime", path);
@@ -181,6 +212,10 @@ Json process_json(const ProcessFacts& facts) {
                        {"total_bytes", or_null(device.total_bytes)}});
     if (device.card_bytes) devices.back()["card_bytes"] = *device.card_bytes;
   }
+  Json changes = Json::array();
+  for (const SettingsChange& change : changes_of(facts)) {
+    changes.push_back({{"settings", change.settings}, {"seq", or_null(change.seq)}});
+  }
   return {{"pid", process.pid == 0 ? Json(nullptr) : Json(process.pid)},
           {"start_ticks", process.start_ticks},
           {"program", process.program},
@@ -193,6 +228,7 @@ Json process_json(const ProcessFacts& facts) {
           {"devices", devices},
           {"unhooked", facts.unhooked},
           {"properties", process.properties},
+          {"settings_changes", changes},
           {"damage", damage_json(facts.damage)}};
 }
 

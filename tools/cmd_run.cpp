@@ -145,7 +145,7 @@ int Run::open_output() {
     fs::remove_all(directory_, failed);  // ours: it was just created
     return fail(opened.error(), kExitOutput);
   }
-  news_.emplace(directory_, plan_.limits.on_oom);
+  news_.emplace(directory_, plan_.limits);
   constexpr uint64_t kMillisecond = 1'000'000;
   auto collector = capture::Collector::open(
       {absolute, place_.directory, describe(options_, plan_), plan_.max_trace_bytes,

@@ -72,6 +72,9 @@ void count_events(trace::TraceReader& reader, ProcessFacts& facts) {
   reader.rewind();
   for (Event event; reader.next(event); ++facts.events) {
     ++counts[event.kind];
+    if (event.kind == EventKind::mark && (event.flags & kFlagSettings) != 0) {
+      facts.changed_at[event.aux] = event.seq;
+    }
     progress.advance(facts.events);
   }
   for (const auto& [kind, count] : counts) facts.kinds[std::string(kind_name(kind))] = count;

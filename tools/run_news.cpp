@@ -25,9 +25,11 @@ std::string place(int32_t device) {
 void RunNews::tell(const capture::Collector::News& news) {
   log::LogNotices& told = told_[news.pid];
   if (news.notices.warnings != told.warnings) {
-    say(fmt::format("process {} holds {} of {} on {} (--warn-at)", news.pid,
-                    amount(news.notices.warn_used), amount(news.notices.warn_of),
-                    place(news.notices.warn_device)));
+    const std::string holder = scope_ == enforce::LimitScope::run
+                                   ? std::string("all processes of the run together hold")
+                                   : fmt::format("process {} holds", news.pid);
+    say(fmt::format("{} {} of {} on {} (--warn-at)", holder, amount(news.notices.warn_used),
+                    amount(news.notices.warn_of), place(news.notices.warn_device)));
   }
   const uint32_t more = news.notices.ooms - told.ooms;
   const uint32_t stops = news.notices.ooms_stopped - told.ooms_stopped;

@@ -18,8 +18,8 @@ namespace fragscope::tools {
 class RunNews {
  public:
   // `directory`: of the run, as the user wrote it.
-  RunNews(std::string directory, enforce::OnOom on_oom)
-      : directory_(std::move(directory)), on_oom_(on_oom) {}
+  RunNews(std::string directory, const enforce::Limits& limits)
+      : directory_(std::move(directory)), on_oom_(limits.on_oom), scope_(limits.scope) {}
 
   void tell(const capture::Collector::News& news);
 
@@ -33,6 +33,7 @@ class RunNews {
 
   std::string directory_;
   enforce::OnOom on_oom_;
+  enforce::LimitScope scope_;
   std::map<uint32_t, log::LogNotices> told_;  // by pid
   std::map<uint32_t, int> lines_;             // about failures, by pid
   std::set<pid_t> explainers_;

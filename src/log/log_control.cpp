@@ -116,11 +116,18 @@ Result<uint32_t> LogControl::request_settings(std::string_view text) {
 
 std::optional<LogControl::SettingsAnswer> LogControl::settings_answer(uint32_t number) const {
   const LogHeader& h = header();
-  if (h.settings_done.load(std::memory_order_acquire) != number) return std::nullopt;
+  // Numbers wrap: how far the newest answer is ahead of this request.
+  const auto ahead = [&] {
+    return static_cast<int32_t>(h.settings_done.load(std::memory_order_acquire) - number);
+  };
+  if (ahead() < 0) return std::nullopt;
   SettingsAnswer answer;
   answer.accepted = h.settings_accepted.load(std::memory_order_relaxed) != 0;
   answer.text.assign(h.settings_answer, strnlen(h.settings_answer, kMaxRequestBytes));
-  return answer;
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (ahead() == 0 && h.settings_claimed.load(std::memory_order_relaxed) == number) return answer;
+  // A later request, taken by now, writes its own answer in the same place.
+  return SettingsAnswer{false, true, {}};
 }
 
 uint64_t LogControl::request_flush() { return header().flush_wanted.fetch_add(1) + 1; }

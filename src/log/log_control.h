@@ -39,7 +39,8 @@ class LogControl {
   Result<uint32_t> request_settings(std::string_view text);
   struct SettingsAnswer {
     bool accepted = false;
-    std::string text;  // why not
+    bool replaced = false;  // taken; a later request came before the answer was read
+    std::string text;       // why not
   };
   // nullopt: not taken yet.
   std::optional<SettingsAnswer> settings_answer(uint32_t number) const;

@@ -133,6 +133,15 @@ std::string undecidable_reason(const BlockPlane& plane, const RecordedProcess& p
   return {};
 }
 
+void note_changes(const VerifyPass& pass, const ProcessFacts& facts, RecordedProcess& process) {
+  const auto texts = settings_changes(facts.properties);
+  for (const auto& [seq, number] : pass.changes) {
+    process.assumptions.push_back(
+        "the settings were changed while the process ran: " + texts.at(number) + " from event " +
+        std::to_string(seq) + " on, which verify follows");
+  }
+}
+
 std::string overwritten_reason(const ProcessFacts& facts) {
   return std::to_string(facts.overwritten_events) +
          " events were overwritten by newer ones (--ring): the recording begins in the middle of "
@@ -174,6 +183,7 @@ RecordedProcess read_process(EventStream& events, const ProcessFacts& facts,
   process.devices = recorded_devices(pass, facts, settings);
   note_assumptions(pass.plane, process);
   note_own_limit(process);
+  note_changes(pass, facts, process);
   if (facts.property("enforce_plan")) {
     process.assumptions.push_back(
         "a plan placed blocks of this run: those do not follow the allocator's rules, and verify "

@@ -56,6 +56,12 @@ class DeviceVerifier {
     settle_start();
     calls_.finish();
   }
+  // From here on the recorded process had other settings.
+  void set_config(const model::AllocatorConfig& config) {
+    settle_start();
+    settings_.config = config;
+    model_->set_config(config);
+  }
   // Everything that was there when recording began has been fed.
   void settle_start() {
     if (!start_.empty()) take_start();

@@ -1,5 +1,8 @@
 #include "replay/verify_pass.h"
 
+#include <algorithm>
+#include <span>
+
 namespace fragscope::replay {
 namespace {
 
@@ -23,12 +26,36 @@ class Pass {
     };
     events.rewind();
     for (auto batch = events.next_batch(); !batch.empty(); batch = events.next_batch()) {
-      result_.plane.feed(batch, take, freed);
+      while (!batch.empty()) {
+        const auto own = until_change(batch);
+        result_.plane.feed(own, take, freed);
+        batch = batch.subspan(own.size());
+        if (batch.empty()) break;
+        change(batch.front());
+        batch = batch.subspan(1);
+      }
     }
     for (auto& [index, device] : result_.devices) device->verifier.finish();
   }
 
  private:
+  std::span<const Event> until_change(std::span<const Event> batch) const {
+    if (rules_.changes.empty()) return batch;
+    const auto changes = [](const Event& event) {
+      return event.kind == EventKind::mark && (event.flags & kFlagSettings) != 0;
+    };
+    const auto at = std::find_if(batch.begin(), batch.end(), changes);
+    return batch.first(static_cast<size_t>(at - batch.begin()));
+  }
+
+  void change(const Event& event) {
+    const auto found = rules_.changes.find(event.aux);
+    if (found == rules_.changes.end()) return;
+    changed_ = &found->second;
+    result_.changes[event.seq] = event.aux;
+    for (auto& [index, device] : result_.devices) device->verifier.set_config(*changed_);
+  }
+
   // nullptr: maybe not an allocator's op; it is kept until the device turns out to have one.
   VerifyPass::Device* device_of(const BlockOp& op) {
     if (last_ != nullptr && op.device == last_index_) return last_;
@@ -41,6 +68,7 @@ class Pass {
       return nullptr;
     }
     auto fresh = std::make_unique<VerifyPass::Device>(verify_settings(op.device, facts_, rules_));
+    if (changed_ != nullptr) fresh->verifier.set_config(*changed_);
     if (settings_.with_calls) fresh->calls = std::make_unique<CallListBuilder>(settings_.with_seqs);
     last_ = result_.devices.emplace(op.device, std::move(fresh)).first->second.get();
     for (const BlockOp& refused : refused_before_[op.device]) {
@@ -55,7 +83,8 @@ class Pass {
   const Rules& rules_;
   const PassSettings& settings_;
   VerifyPass& result_;
-  VerifyPass::Device* last_ = nullptr;  // of the op before: devices seldom alternate
+  const model::AllocatorConfig* changed_ = nullptr;  // what holds now; nullptr: the first settings
+  VerifyPass::Device* last_ = nullptr;               // of the op before: devices seldom alternate
   int32_t last_index_ = 0;
   std::map<int32_t, std::vector<BlockOp>> refused_before_;  // a device's first request may fail
 };

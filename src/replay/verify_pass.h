@@ -31,6 +31,7 @@ struct VerifyPass {
 
   BlockPlane plane;
   std::map<int32_t, std::unique_ptr<Device>> devices;
+  std::map<uint64_t, uint64_t> changes;  // seq of an event that changed settings -> its number
 
   VerifyPass(EventStream& events, const ProcessFacts& facts, const Rules& rules,
              const PassSettings& settings = {});

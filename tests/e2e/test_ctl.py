@@ -152,7 +152,27 @@ def test_settings_change_with_the_next_allocation(fragscope, served):
     assert "settings 'max_split_size_mb:lots' are not accepted" in one_line(err)
     run = Run(fragscope, directory, None)
     assert [e["size"] >> 20 for e in run.events() if e["kind"] == "alloc"][:2] == [30, 32]
-    assert run.info()["processes"][0]["properties"]["enforce"] == "shim"
+    process = run.info()["processes"][0]
+    assert process["properties"]["enforce"] == "shim"
+    (change,) = process["settings_changes"]  # the refused one is none
+    assert change["settings"] == "roundup_power2_divisions:2"
+    (mark,) = [e for e in run.events() if e["kind"] == "mark"]
+    assert (mark["text"], mark["seq"]) == (
+        "fragscope: settings changed: roundup_power2_divisions:2", change["seq"])
+    text = fragscope("info", directory, check=True).stdout.decode()
+    assert f"changed by ctl set to roundup_power2_divisions:2 from event {change['seq']} on" in text
+
+
+def test_verify_follows_settings_that_changed(fragscope, served):
+    runner, pid, directory = served
+    asking = fragscope.start("ctl", "set", "roundup_power2_divisions=2", pid)
+    while b"roundup_power2_divisions" not in next_log(directory, pid):
+        assert asking.poll() is None, asking.communicate()
+    runner.communicate(b"\n\n", timeout=60)
+    assert asking.wait(timeout=60) == 0
+    verified = fragscope("replay", "--strict", directory, check=True).stdout.decode()
+    assert "3 of 3 block addresses (100.0 %)" in verified
+    assert "settings were changed while the process ran: roundup_power2_divisions:2" in verified
 
 
 def next_log(directory, pid):
@@ -166,3 +186,10 @@ def test_settings_of_a_process_that_enforces_none(fragscope, started):
     _, pid, _ = started
     done = fragscope("ctl", "set", "max_split_size_mb=128", pid)
     assert done.returncode == 1 and "does not enforce settings" in one_line(done.stderr)
+
+
+def test_native_settings_without_pytorch_are_not_in_force(fragscope):
+    run = fragscope.record(*fragscope.steps("alloc", 1000), gpu="1GiB",
+                           options=("-q", "--enforce", "native", "--max-split-size-mb", "40"))
+    text = fragscope("info", run.directory, check=True).stdout.decode()
+    assert "no PyTorch in this process: max_split_size_mb:40 not in force" in text

@@ -25,6 +25,25 @@ def test_one_flag_makes_the_demos_false_oom_go_away(build, fragscope, gpu, cap):
     assert b"step 15" in fixed.finished.stdout
 
 
+def test_the_advised_expandable_segments_make_it_go_away_too(build, fragscope):
+    """The setting that `fragscope advise` prints first for the demo's recording."""
+    run = fragscope.record(demo(build), gpu="12GiB",
+                           options=("-q", "--alloc-conf", "expandable_segments:True"))
+    assert run.finished.returncode == 0, run.finished.stderr.decode()
+    assert b"step 15" in run.finished.stdout
+    kinds = {e["kind"] for e in run.events()}
+    assert {"va_reserve", "phys_create", "va_map", "segment_map"} <= kinds
+    fragscope("replay", "--strict", run.directory, check=True)
+
+
+def test_expandable_segments_on_too_small_a_card_fail_with_pytorchs_message(build, fragscope):
+    run = fragscope.record(demo(build), gpu="4GiB",
+                           options=("-q", "--alloc-conf", "expandable_segments:True"))
+    assert run.finished.returncode == 1
+    assert b"GPU 0 has a total capacity of 4.00 GiB" in run.finished.stderr
+    fragscope("replay", "--strict", run.directory, check=True)
+
+
 @pytest.mark.parametrize("options", [(), ("--max-split-size-mb", "32"), ("--enforce", "shim",
                                                                      "--max-split-size-mb", "32"),
                                      ("--memory-limit", "512MiB")])

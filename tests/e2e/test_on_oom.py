@@ -123,3 +123,7 @@ def test_a_size_to_warn_at(fragscope):
     run = fragscope.record(str(fragscope.programs / "cuda_caps"), "calls", "20",
                            options=("--warn-at", "10MiB"))
     assert "holds 10.00 MiB of 1024.00 MiB" in run.finished.stderr.decode()
+    run = fragscope.record(str(fragscope.programs / "cuda_caps"), "calls", "20",
+                           options=("--warn-at", "10MiB", "--memory-limit", "512MiB",
+                                    "--memory-limit-scope", "run"))
+    assert "all processes of the run together hold 10.00 MiB" in run.finished.stderr.decode()

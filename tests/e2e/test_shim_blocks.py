@@ -97,6 +97,8 @@ def test_frameworks_tell_their_blocks(programs):
         ("free_requested", address, u, u, 7, u, u, API),
         ("free_completed", address, u, u, 7, u, u, API),
         ("oom", u, u, 5000, 0, u, u, API),
+        ("segment_map", 0x9000000, 2 * MIB2, 2 * MIB2, 3, u, u, API),
+        ("segment_unmap", 0x9200000, MIB2, MIB2, 3, u, u, API),
         ("segment_free", address, MIB2, MIB2, 0, u, u, API),
     ]
     assert list(log.texts.values()) == ["step 1"]

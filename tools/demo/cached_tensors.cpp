@@ -33,6 +33,11 @@ model::DeviceMemoryInfo CudaSegments::memory_info() {
   return {free, total};
 }
 
+std::optional<uint64_t> CudaSegments::reserve(uint64_t bytes) { return ranges_.reserve(bytes); }
+bool CudaSegments::map(uint64_t address, uint64_t bytes) { return ranges_.map(address, bytes); }
+void CudaSegments::unmap(uint64_t address, uint64_t bytes) { ranges_.unmap(address, bytes); }
+void CudaSegments::release(uint64_t address, uint64_t bytes) { ranges_.release(address, bytes); }
+
 CachedTensors::CachedTensors(const model::AllocatorConfig& config)
     : allocator_(config, *model::find_version_profile("").profile, segments_) {
   allocator_.set_observer(this);
@@ -82,12 +87,16 @@ void CachedTensors::on_entry(const model::TraceEntry& entry) {
     case model::TraceAction::kSegmentFree:
       fragscope_segment_free(kDevice, entry.stream, entry.address, entry.size);
       break;
+    case model::TraceAction::kSegmentMap:
+      fragscope_segment_map(kDevice, entry.stream, entry.address, entry.size);
+      break;
+    case model::TraceAction::kSegmentUnmap:
+      fragscope_segment_unmap(kDevice, entry.stream, entry.address, entry.size);
+      break;
     case model::TraceAction::kOom:
       fragscope_oom(kDevice, entry.stream, entry.size, entry.address);
       break;
     case model::TraceAction::kAlloc:
-    case model::TraceAction::kSegmentMap:
-    case model::TraceAction::kSegmentUnmap:
     case model::TraceAction::kSnapshot:
       break;
   }

@@ -8,16 +8,24 @@
 #include <memory>
 
 #include "model/caching_allocator.h"
+#include "tools/demo/mapped_ranges.h"
 #include "tools/demo/tensor_memory.h"
 
 namespace fragscope::demo {
 
-// cudaMalloc, cudaFree and cudaMemGetInfo as a source of segments.
+// cudaMalloc, cudaFree and cudaMemGetInfo as a source of segments; expandable ones by the driver.
 class CudaSegments final : public model::SegmentProvider {
  public:
   std::optional<uint64_t> device_malloc(uint64_t bytes) override;
   void device_free(uint64_t address, uint64_t bytes) override;
   model::DeviceMemoryInfo memory_info() override;
+  std::optional<uint64_t> reserve(uint64_t bytes) override;
+  bool map(uint64_t address, uint64_t bytes) override;
+  void unmap(uint64_t address, uint64_t bytes) override;
+  void release(uint64_t address, uint64_t bytes) override;
+
+ private:
+  MappedRanges ranges_;
 };
 
 class CachedTensors final : public TensorMemory, private model::TraceObserver {

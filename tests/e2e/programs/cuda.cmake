@@ -20,6 +20,7 @@ if(13 IN_LIST FRAGSCOPE_CUDA_MAJORS AND TARGET sim_cudart_13)
       RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/cuda SKIP_BUILD_RPATH ON)
   endforeach()
   # Its allocator is the model over the CUDA runtime, as in the demo.
-  target_sources(cuda_scenario PRIVATE ${CMAKE_SOURCE_DIR}/tools/demo/cached_tensors.cpp)
+  target_sources(cuda_scenario PRIVATE ${CMAKE_SOURCE_DIR}/tools/demo/cached_tensors.cpp
+                                       ${CMAKE_SOURCE_DIR}/tools/demo/mapped_ranges.cpp)
   target_link_libraries(cuda_scenario PRIVATE fs_model ${CMAKE_DL_LIBS})
 endif()
