@@ -152,20 +152,21 @@ extern "C" {
 
 // Called from lookup_entry.cpp for RTLD_DEFAULT and RTLD_NEXT. 1: the program must be told that
 // there is no such function, since no library has it but this one; dlerror() says so then.
+// Afterwards the entry's pointers to the real functions are set.
 __attribute__((visibility("hidden"), used)) int fragscope_is_ours_alone(const char* name) {
   using namespace fragscope::shim;
-  if (name == nullptr || !is_hooked_name(name)) return 0;
   const ErrnoKeeper keep;
+  const DlsymFunction real = real_dlsym();
+  static_cast<void>(real_dlvsym());
+  if (name == nullptr || !is_hooked_name(name)) return 0;
   const LoadedObject own = object_of(reinterpret_cast<const void*>(&fragscope_is_ours_alone));
   if (find_symbol(own, name) == nullptr) return 0;
-  const DlsymFunction real = real_dlsym();
   if (real != nullptr && real(RTLD_NEXT, name) != nullptr) return 0;
   // Not behind us in the global scope; a library that is loaded locally may have it.
   return is_defined_beside_us(name) ? 0 : 1;
 }
 
 // Jumped to from lookup_entry.cpp with the caller's arguments.
-
 __attribute__((visibility("hidden"), used)) void* fragscope_dlsym(void* handle, const char* name) {
   using namespace fragscope::shim;
   const DlsymFunction real = real_dlsym();

@@ -29,28 +29,15 @@
       "  pop %rdx\n  .cfi_adjust_cfa_offset -8\n" \
       "  pop %rsi\n  .cfi_adjust_cfa_offset -8\n" \
       "  pop %rdi\n  .cfi_adjust_cfa_offset -8\n" \
+      "  mov fragscope_real_" #name               \
+      "(%rip), %r11\n"                            \
       "  test %eax, %eax\n"                       \
-      "  jz 2f\n"                                 \
-      "  xor %eax, %eax\n"                        \
-      "  ret\n"                                   \
-      "2:\n"                                      \
-      "  mov fragscope_real_" #name               \
-      "(%rip), %rax\n"                            \
-      "  test %rax, %rax\n"                       \
       "  jnz 1f\n"                                \
-      "  push %rdi\n  .cfi_adjust_cfa_offset 8\n" \
-      "  push %rsi\n  .cfi_adjust_cfa_offset 8\n" \
-      "  push %rdx\n  .cfi_adjust_cfa_offset 8\n" \
-      "  call fragscope_find_real_dlsym\n"        \
-      "  pop %rdx\n  .cfi_adjust_cfa_offset -8\n" \
-      "  pop %rsi\n  .cfi_adjust_cfa_offset -8\n" \
-      "  pop %rdi\n  .cfi_adjust_cfa_offset -8\n" \
-      "  mov fragscope_real_" #name               \
-      "(%rip), %rax\n"                            \
-      "  test %rax, %rax\n"                       \
-      "  jnz 1f\n"                                \
+      "  test %r11, %r11\n"                       \
+      "  jz 1f\n"                                 \
+      "  jmp *%r11\n"                             \
+      "1: xor %eax, %eax\n"                       \
       "  ret\n"                                   \
-      "1: jmp *%rax\n"                            \
       ".cfi_endproc\n"                            \
       ".size " #name ", .-" #name                 \
       "\n"                                        \
@@ -58,70 +45,47 @@
 
 #elif defined(__aarch64__)
 
-#define FRAGSCOPE_LOOKUP_ENTRY(name)               \
-  asm(".pushsection .text\n"                       \
-      ".globl " #name                              \
-      "\n"                                         \
-      ".type " #name ", %function\n" #name         \
-      ":\n"                                        \
-      ".cfi_startproc\n"                           \
-      "  hint #34\n"                               \
-      "  add x9, x0, #1\n"                         \
-      "  cmp x9, #1\n"                             \
-      "  b.hi 2f\n"                                \
-      "  stp x29, x30, [sp, #-48]!\n"              \
-      "  .cfi_adjust_cfa_offset 48\n"              \
-      "  .cfi_rel_offset x29, 0\n"                 \
-      "  .cfi_rel_offset x30, 8\n"                 \
-      "  mov x29, sp\n"                            \
-      "  stp x0, x1, [sp, #16]\n"                  \
-      "  str x2, [sp, #32]\n"                      \
-      "  mov x0, x1\n"                             \
-      "  bl fragscope_is_ours_alone\n"             \
-      "  mov w9, w0\n"                             \
-      "  ldp x0, x1, [sp, #16]\n"                  \
-      "  ldr x2, [sp, #32]\n"                      \
-      "  ldp x29, x30, [sp], #48\n"                \
-      "  .cfi_adjust_cfa_offset -48\n"             \
-      "  .cfi_restore x29\n"                       \
-      "  .cfi_restore x30\n"                       \
-      "  cbz w9, 3f\n"                             \
-      "  mov x0, #0\n"                             \
-      "  ret\n"                                    \
-      "3:\n"                                       \
-      "  adrp x9, fragscope_real_" #name           \
-      "\n"                                         \
-      "  ldr x9, [x9, :lo12:fragscope_real_" #name \
-      "]\n"                                        \
-      "  cbnz x9, 1f\n"                            \
-      "  stp x29, x30, [sp, #-48]!\n"              \
-      "  .cfi_adjust_cfa_offset 48\n"              \
-      "  .cfi_rel_offset x29, 0\n"                 \
-      "  .cfi_rel_offset x30, 8\n"                 \
-      "  mov x29, sp\n"                            \
-      "  stp x0, x1, [sp, #16]\n"                  \
-      "  str x2, [sp, #32]\n"                      \
-      "  bl fragscope_find_real_dlsym\n"           \
-      "  ldp x0, x1, [sp, #16]\n"                  \
-      "  ldr x2, [sp, #32]\n"                      \
-      "  ldp x29, x30, [sp], #48\n"                \
-      "  .cfi_adjust_cfa_offset -48\n"             \
-      "  .cfi_restore x29\n"                       \
-      "  .cfi_restore x30\n"                       \
-      "  adrp x9, fragscope_real_" #name           \
-      "\n"                                         \
-      "  ldr x9, [x9, :lo12:fragscope_real_" #name \
-      "]\n"                                        \
-      "  cbnz x9, 1f\n"                            \
-      "  mov x0, #0\n"                             \
-      "  ret\n"                                    \
-      "1: mov x16, x9\n"                           \
-      "  br x16\n"                                 \
-      "2: b fragscope_" #name                      \
-      "\n"                                         \
-      ".cfi_endproc\n"                             \
-      ".size " #name ", .-" #name                  \
-      "\n"                                         \
+#define FRAGSCOPE_LOOKUP_ENTRY(name)                 \
+  asm(".pushsection .text\n"                         \
+      ".globl " #name                                \
+      "\n"                                           \
+      ".type " #name ", %function\n" #name           \
+      ":\n"                                          \
+      ".cfi_startproc\n"                             \
+      "  hint #34\n"                                 \
+      "  add x9, x0, #1\n"                           \
+      "  cmp x9, #1\n"                               \
+      "  b.hi 2f\n"                                  \
+      "  stp x29, x30, [sp, #-48]!\n"                \
+      "  .cfi_adjust_cfa_offset 48\n"                \
+      "  .cfi_rel_offset x29, 0\n"                   \
+      "  .cfi_rel_offset x30, 8\n"                   \
+      "  mov x29, sp\n"                              \
+      "  stp x0, x1, [sp, #16]\n"                    \
+      "  str x2, [sp, #32]\n"                        \
+      "  mov x0, x1\n"                               \
+      "  bl fragscope_is_ours_alone\n"               \
+      "  mov w9, w0\n"                               \
+      "  ldp x0, x1, [sp, #16]\n"                    \
+      "  ldr x2, [sp, #32]\n"                        \
+      "  ldp x29, x30, [sp], #48\n"                  \
+      "  .cfi_adjust_cfa_offset -48\n"               \
+      "  .cfi_restore x29\n"                         \
+      "  .cfi_restore x30\n"                         \
+      "  cbnz w9, 1f\n"                              \
+      "  adrp x16, fragscope_real_" #name            \
+      "\n"                                           \
+      "  ldr x16, [x16, :lo12:fragscope_real_" #name \
+      "]\n"                                          \
+      "  cbz x16, 1f\n"                              \
+      "  br x16\n"                                   \
+      "1: mov x0, #0\n"                              \
+      "  ret\n"                                      \
+      "2: b fragscope_" #name                        \
+      "\n"                                           \
+      ".cfi_endproc\n"                               \
+      ".size " #name ", .-" #name                    \
+      "\n"                                           \
       ".popsection\n")
 
 #else

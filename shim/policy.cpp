@@ -78,6 +78,10 @@ void take_live_settings() {
 // blocks in it, so CUDA must not see the program's.
 constexpr DevicePtr invalid_pointer(DevicePtr address) { return address + 1; }
 
+bool is_no_block(enforce::Freed freed) {
+  return freed == enforce::Freed::kForeign || freed == enforce::Freed::kInside;
+}
+
 // This thread's calls are not held against captures of other threads while it lives. Inactive: the
 // thread works under a capture itself.
 class OutsideCaptures {
@@ -194,13 +198,8 @@ bool release(HookId id, RealFree real, DevicePtr address, int& result) noexcept 
   const Backend* const backend = backend_of(info(id).library, reinterpret_cast<const void*>(real));
   if (backend == nullptr) return false;
   const RecordedDevice::Calling calling(*backend);
-  switch (context->allocator.release_after_device(address, result)) {
-    case enforce::Freed::kForeign:
-    case enforce::Freed::kInside:
-      result = real(invalid_pointer(address));
-      break;
-    default:
-      break;
+  if (is_no_block(context->allocator.release_after_device(address, result))) {
+    result = real(invalid_pointer(address));
   }
   return true;
 } catch (...) {
@@ -222,14 +221,9 @@ bool release_async(HookId id, RealFreeAsync real, DevicePtr address, Stream stre
     return true;
   }
   result = kSuccess;
-  switch (context->allocator.release_after_stream(address, reinterpret_cast<uintptr_t>(stream))) {
-    case enforce::Freed::kForeign:
-    case enforce::Freed::kInside:
-      result = real(invalid_pointer(address), stream);
-      break;
-    default:
-      break;
-  }
+  const auto freed =
+      context->allocator.release_after_stream(address, reinterpret_cast<uintptr_t>(stream));
+  if (is_no_block(freed)) result = real(invalid_pointer(address), stream);
   return true;
 } catch (...) {
   return false;

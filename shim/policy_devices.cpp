@@ -72,6 +72,17 @@ void write_block(Event& event) {
   if (Session* const session = session_for(event.kind)) submit(*session, event);
 }
 
+void write_block(EventKind kind, int device, uint64_t address, uint64_t requested,
+                 uint64_t size = Event{}.size) {
+  Event event;
+  event.kind = kind;
+  event.device = device;
+  event.address = address;
+  event.requested = requested;
+  event.size = size;
+  write_block(event);
+}
+
 }  // namespace
 
 void BlockLog::on_alloc(const enforce::BlockAlloc& block) {
@@ -87,39 +98,19 @@ void BlockLog::on_alloc(const enforce::BlockAlloc& block) {
 }
 
 void BlockLog::on_free_requested(uint64_t, uint64_t address, uint64_t requested) {
-  Event event;
-  event.kind = EventKind::free_requested;
-  event.device = device_;
-  event.address = address;
-  event.requested = requested;
-  write_block(event);
+  write_block(EventKind::free_requested, device_, address, requested);
 }
 
 void BlockLog::on_free_completed(uint64_t, uint64_t address, uint64_t requested) {
-  Event event;
-  event.kind = EventKind::free_completed;
-  event.device = device_;
-  event.address = address;
-  event.requested = requested;
-  write_block(event);
+  write_block(EventKind::free_completed, device_, address, requested);
 }
 
 void BlockLog::on_segment_alloc(uint64_t, uint64_t address, uint64_t size) {
-  Event event;
-  event.kind = EventKind::segment_alloc;
-  event.device = device_;
-  event.address = address;
-  event.size = event.requested = size;
-  write_block(event);
+  write_block(EventKind::segment_alloc, device_, address, size, size);
 }
 
 void BlockLog::on_segment_free(uint64_t, uint64_t address, uint64_t size) {
-  Event event;
-  event.kind = EventKind::segment_free;
-  event.device = device_;
-  event.address = address;
-  event.size = event.requested = size;
-  write_block(event);
+  write_block(EventKind::segment_free, device_, address, size, size);
 }
 
 void BlockLog::on_oom(uint64_t, uint64_t requested, uint64_t device_free) {

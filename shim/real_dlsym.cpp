@@ -37,8 +37,3 @@ DlvsymFunction real_dlvsym() noexcept {
 }
 
 }  // namespace fragscope::shim
-
-extern "C" __attribute__((visibility("hidden"), used)) void fragscope_find_real_dlsym() noexcept {
-  static_cast<void>(fragscope::shim::real_dlsym());
-  static_cast<void>(fragscope::shim::real_dlvsym());
-}

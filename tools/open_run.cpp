@@ -14,6 +14,7 @@
 #include "import/read_snapshot.h"
 #include "import/snapshot_to_trace.h"
 #include "log/log_layout.h"
+#include "replay/process_facts.h"
 #include "tools/command.h"
 #include "trace/text_events.h"
 
@@ -207,17 +208,10 @@ std::vector<std::string> losses_of(const trace::ProcessInfo& process) {
     lines.push_back(fmt::format("process {}: {} events {}: the figures are of the others alone",
                                 process.pid, events, what));
   };
-  const auto count_of = [&](const char* key) -> uint64_t {
-    const auto found = process.properties.find(key);
-    if (found == process.properties.end()) return 0;
-    uint64_t count = 0;
-    const std::string& text = found->second;
-    std::from_chars(text.data(), text.data() + text.size(), count);
-    return count;
-  };
-  add(process.dropped_events, "were dropped, the log was full");
-  add(count_of("log.overwritten_events"), "were overwritten by newer ones (--ring)");
-  add(count_of("trace.unwritten_events"), "were not written (--max-trace)");
+  const replay::ProcessFacts facts = replay::facts_of(process);
+  add(facts.dropped_events, "were dropped, the log was full");
+  add(facts.overwritten_events, "were overwritten by newer ones (--ring)");
+  add(facts.unwritten_events, "were not written (--max-trace)");
   return lines;
 }
 
