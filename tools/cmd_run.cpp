@@ -224,7 +224,7 @@ void Run::note_driver_seen() {
 void Run::drain() {
   if (!collector_) return;
   const Status polled = collector_->poll();
-  for (const capture::Collector::News& news : collector_->take_news()) news_->tell(news);
+  for (const capture::Collector::News& news : collector_->take_news()) news_->tell(news, *collector_);
   if (polled.ok() || output_failed_) return;
   output_failed_ = true;
   warn(polled.error().text + "; the command goes on, its record may end here");

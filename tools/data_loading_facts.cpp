@@ -87,6 +87,17 @@ std::vector<size_t> workers_of(const report::HostMemoryData& host, uint32_t trai
   return named.empty() ? plain : named;
 }
 
+// Of the machine, or of a container's limit where that is less.
+std::optional<uint64_t> least_room(const report::HostMemoryData& host) {
+  std::optional<uint64_t> room = host.peak.available;
+  for (const report::HostMomentData& moment : host.series) {
+    if (!moment.cgroup_limit || !moment.cgroup_used) continue;
+    const uint64_t left = *moment.cgroup_limit - std::min(*moment.cgroup_limit, *moment.cgroup_used);
+    room = std::min(room.value_or(UINT64_MAX), left);
+  }
+  return room;
+}
+
 void take_host(const report::HostMemoryData& host, uint32_t trainer, LoadingFacts& facts) {
   const std::vector<size_t> workers = workers_of(host, trainer);
   facts.workers = 0;
@@ -106,7 +117,7 @@ void take_host(const report::HostMemoryData& host, uint32_t trainer, LoadingFact
   if (!workers.empty()) facts.worker_bytes = largest;
   facts.shm_peak = host.peak.tree.shm;
   facts.shm_total = host.peak.shm_total;
-  facts.available_least = host.peak.available;
+  facts.available_least = least_room(host);
 }
 
 }  // namespace

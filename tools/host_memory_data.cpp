@@ -18,6 +18,8 @@ report::HostMomentData moment_data(const trace::HostSample& sample) {
   data.shm_total = sample.shm_total;
   data.recorder_shm = sample.recorder;
   data.available = sample.available;
+  data.cgroup_used = sample.cgroup_used;
+  data.cgroup_limit = sample.cgroup_limit;
   for (const auto& [process, use] : sample.by_process) data.by_process[process] = use_data(use);
   return data;
 }

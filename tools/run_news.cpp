@@ -22,7 +22,7 @@ std::string place(int32_t device) {
 
 }  // namespace
 
-void RunNews::tell(const capture::Collector::News& news) {
+void RunNews::tell(const capture::Collector::News& news, capture::Collector& collector) {
   log::LogNotices& told = told_[news.pid];
   if (news.notices.warnings != told.warnings) {
     const std::string holder = scope_ == enforce::LimitScope::run
@@ -37,7 +37,7 @@ void RunNews::tell(const capture::Collector::News& news) {
   told = news.notices;
   if (more == 0) return;
   tell_oom(news.pid, news.notices, more, stops);
-  if (first && on_oom_.action == enforce::OomAction::report) explain(news.pid);
+  if (first && on_oom_.action == enforce::OomAction::report) explain(news.pid, collector);
 }
 
 void RunNews::tell_oom(uint32_t pid, const log::LogNotices& notices, uint32_t more,
@@ -62,7 +62,7 @@ void RunNews::tell_oom(uint32_t pid, const log::LogNotices& notices, uint32_t mo
 }
 
 // The same program again, its answer on stderr: stdout is the command's.
-void RunNews::explain(uint32_t pid) {
+void RunNews::explain(uint32_t pid, capture::Collector& collector) {
   const std::array<const char*, 4> arguments = {"fragscope", "explain", directory_.c_str(),
                                                 nullptr};
   const pid_t child = ::fork();
@@ -80,6 +80,7 @@ void RunNews::explain(uint32_t pid) {
     return;
   }
   explainers_.insert(child);
+  collector.leave_out(static_cast<uint32_t>(child));
 }
 
 }  // namespace fragscope::tools

@@ -21,7 +21,8 @@ class RunNews {
   RunNews(std::string directory, const enforce::Limits& limits)
       : directory_(std::move(directory)), on_oom_(limits.on_oom), scope_(limits.scope) {}
 
-  void tell(const capture::Collector::News& news);
+  // What it starts is no part of the run that `collector` records.
+  void tell(const capture::Collector::News& news, capture::Collector& collector);
 
   // Explanations are printed by processes of their own, so that logs go on being drained.
   void note_exit(uint32_t pid) { explainers_.erase(static_cast<pid_t>(pid)); }
@@ -29,7 +30,7 @@ class RunNews {
 
  private:
   void tell_oom(uint32_t pid, const log::LogNotices& notices, uint32_t more, uint32_t stops);
-  void explain(uint32_t pid);
+  void explain(uint32_t pid, capture::Collector& collector);
 
   std::string directory_;
   enforce::OnOom on_oom_;

@@ -198,6 +198,11 @@ void Collector::note_exit(uint32_t pid, trace::ProcessExit exit) {
   for (auto& entry : state_->logs) {
     if (entry.second->pid() == pid) entry.second->note_exit(exit);
   }
+  if (state_->host) state_->host->forget(pid);
+}
+
+void Collector::leave_out(uint32_t pid) {
+  if (state_->host) state_->host->leave_out(pid);
 }
 
 void Collector::note(const std::string& key, const std::string& text) {

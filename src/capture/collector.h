@@ -61,6 +61,9 @@ class Collector {
   // the next poll(): a gone process without a note is sealed as `vanished`.
   void note_exit(uint32_t pid, trace::ProcessExit exit);
 
+  // A child of the caller's own, no process of the command: it is no part of the run.
+  void leave_out(uint32_t pid);
+
   // A word for run.json's notes, written by finish().
   void note(const std::string& key, const std::string& text);
 

@@ -30,6 +30,17 @@ std::vector<std::string> logs_in(const std::string& directory) {
   return logs;
 }
 
+// `elsewhere` is the run directory itself where logs are kept on disk, written in another way
+// maybe: absolute, through a link, with a slash at its end.
+std::vector<std::string> logs_of_run(const std::string& run_directory,
+                                     const std::string& elsewhere) {
+  std::vector<std::string> logs = logs_in(run_directory);
+  std::error_code error;
+  if (elsewhere.empty() || fs::equivalent(elsewhere, run_directory, error)) return logs;
+  for (std::string& log : logs_in(elsewhere)) logs.push_back(std::move(log));
+  return logs;
+}
+
 bool has_collector(const std::string& log) {
   const int fd = ::open(log.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return false;
@@ -92,11 +103,8 @@ bool is_log_of_living_process(const std::string& log_path) {
 Result<FinishedRun> finish_run(const std::string& run_directory) {
   auto info = trace::read_run_info(run_directory);
   if (!info && info.error().code != ErrorCode::kNotFound) return info.error();
-  std::vector<std::string> logs = logs_in(run_directory);
-  const std::string elsewhere = info ? info->log_directory : "";
-  if (!elsewhere.empty() && elsewhere != run_directory) {
-    for (std::string& log : logs_in(elsewhere)) logs.push_back(std::move(log));
-  }
+  const std::vector<std::string> logs =
+      logs_of_run(run_directory, info ? info->log_directory : std::string());
   if (std::any_of(logs.begin(), logs.end(), has_collector)) {
     return Error{ErrorCode::kUnsupported, run_directory + ": is being recorded"};
   }

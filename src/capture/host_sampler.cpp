@@ -73,7 +73,9 @@ uint32_t maker_of(std::string_view name) {
 
 }  // namespace
 
-HostSampler::HostSampler(HostSamplerOptions options) : options_(std::move(options)) {}
+HostSampler::HostSampler(HostSamplerOptions options)
+    : options_(std::move(options)),
+      cgroup_mounts_(parse_cgroup_mounts(read_proc("/proc/self/mountinfo").value_or(""))) {}
 
 Status HostSampler::poll(uint64_t now_ns, bool recording) {
   if (refused_ || now_ns < next_look_ns_) return Done{};
@@ -101,13 +103,14 @@ trace::HostSample HostSampler::look(uint64_t now_ns) {
   sample.time_ns = now_ns;
   sample.looks = 1;
   ShmFiles files;
-  const std::vector<uint32_t> tree = process_tree(options_.root);
+  const std::vector<uint32_t> tree = process_tree(options_.root, left_out_);
   for (const uint32_t pid : tree) {
     if (pid != static_cast<uint32_t>(::getpid())) look_at(pid, sample, files);
   }
   add_named_files(tree, files);
   sample.processes = sample.by_process.size();
   look_at_file_system(sample);
+  look_at_cgroups(tree, sample);
   if (sample.shm_used) sample.tree.shm = sum_of(files.bytes);
   sample.shm_unlinked = files.unlinked;
   if (const auto text = read_proc("/proc/meminfo")) sample.available = parse_available(*text);
@@ -184,6 +187,22 @@ void HostSampler::look_at_file_system(trace::HostSample& sample) const {
     if (::lstat(entry->path().c_str(), &info) != 0) continue;
     sample.recorder += static_cast<uint64_t>(info.st_blocks) * kBlockBytes;
   }
+}
+
+// Processes of one run mostly share a group; each group is looked at once.
+void HostSampler::look_at_cgroups(const std::vector<uint32_t>& tree,
+                                  trace::HostSample& sample) const {
+  std::set<std::string> seen;
+  std::optional<CgroupUse> tightest;
+  for (const uint32_t pid : tree) {
+    if (pid == static_cast<uint32_t>(::getpid())) continue;
+    const auto text = read_proc("/proc/" + std::to_string(pid) + "/cgroup");
+    if (!text || !seen.insert(*text).second) continue;
+    tightest = tighter(tightest, tightest_cgroup(*text, cgroup_mounts_));
+  }
+  if (!tightest) return;
+  sample.cgroup_used = tightest->used;
+  sample.cgroup_limit = tightest->limit;
 }
 
 void HostSampler::end_line() {

@@ -16,11 +16,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "capture/cgroup_use.h"
 #include "capture/trace_file.h"
 #include "trace/host_memory.h"
 
@@ -41,6 +43,10 @@ class HostSampler {
 
   // Looks if it is time to. `now_ns`: CLOCK_MONOTONIC; `recording`: write, do not only remember.
   Status poll(uint64_t now_ns, bool recording);
+  // A child of the root that belongs to the recorder, not to the command.
+  void leave_out(uint32_t pid) { left_out_.insert(pid); }
+  // Its number may be another process's from now on.
+  void forget(uint32_t pid) { left_out_.erase(pid); }
   // Writes what has not been written yet.
   Status finish(bool recording);
 
@@ -58,6 +64,7 @@ class HostSampler {
   std::optional<uint64_t> mapped_shm(uint32_t pid, ShmFiles& all) const;
   void add_named_files(const std::vector<uint32_t>& tree, ShmFiles& all) const;
   void look_at_file_system(trace::HostSample& sample) const;
+  void look_at_cgroups(const std::vector<uint32_t>& tree, trace::HostSample& sample) const;
   void end_line();
   Status open_file();
   Status write_lines();
@@ -73,6 +80,8 @@ class HostSampler {
   std::vector<trace::HostProcess> processes_;
   std::vector<bool> written_;  // processes_[i] as it is now is in a line
   std::map<Identity, uint32_t> indices_;
+  std::set<uint32_t> left_out_;
+  std::vector<CgroupMount> cgroup_mounts_;
 };
 
 }  // namespace fragscope::capture

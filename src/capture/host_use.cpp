@@ -160,7 +160,7 @@ std::optional<uint64_t> resident_bytes(uint32_t pid) {
   return pages * page_bytes;
 }
 
-std::vector<uint32_t> process_tree(uint32_t root) {
+std::vector<uint32_t> process_tree(uint32_t root, const std::set<uint32_t>& left_out) {
   std::vector<uint32_t> tree{root};
   std::set<uint32_t> seen{root};
   std::multimap<uint32_t, uint32_t> all;
@@ -171,7 +171,7 @@ std::vector<uint32_t> process_tree(uint32_t root) {
     for (auto entry = first; entry != last; ++entry) children.push_back(entry->second);
     if (has_children_files()) children = children_by_thread(tree[at]);
     for (const uint32_t child : children) {
-      if (seen.insert(child).second) tree.push_back(child);
+      if (!left_out.contains(child) && seen.insert(child).second) tree.push_back(child);
     }
   }
   return tree;

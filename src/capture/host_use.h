@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,8 +34,8 @@ std::optional<std::string> read_proc(const std::string& path);
 // Resident bytes of a process; nothing when it is gone or has no memory (a zombie).
 std::optional<uint64_t> resident_bytes(uint32_t pid);
 
-// `root` and all its descendants, each once, parents first. Processes that start or end meanwhile
-// may be missed.
-std::vector<uint32_t> process_tree(uint32_t root);
+// `root` and all its descendants, each once, parents first, without `left_out` and what descends
+// from these alone. Processes that start or end meanwhile may be missed.
+std::vector<uint32_t> process_tree(uint32_t root, const std::set<uint32_t>& left_out = {});
 
 }  // namespace fragscope::capture

@@ -69,17 +69,11 @@ Result<Bytes> repeat_while_drained(Attempt&& attempt) {
   return result;
 }
 
-// All of an unsealed trace into `writer`; where its log goes on.
-struct Copied {
-  uint64_t last_seq = 0;
-  uint64_t last_time_ns = 0;
-};
-Result<Copied> copy_trace(trace::TraceReader& from, trace::TraceWriter& writer) {
-  from.load_tables();
-  const trace::TraceTables& tables = from.tables();
+// Everything that events refer to.
+Status copy_tables(const trace::TraceTables& tables, trace::TraceWriter& writer) {
   Status status = Done{};
-  for (const auto& [key, value] : from.process().properties) {
-    if (status) status = writer.add_property(key, value);
+  for (const auto& [id, frame] : tables.python_frames) {
+    if (status) status = writer.add_python_frame(id, frame);
   }
   for (const auto& [id, frames] : tables.stacks) {
     if (status) status = writer.add_stack(id, frames);
@@ -92,6 +86,20 @@ Result<Copied> copy_trace(trace::TraceReader& from, trace::TraceWriter& writer) 
   }
   for (const trace::Module& module : tables.modules) {
     if (status) status = writer.add_module(module);
+  }
+  return status;
+}
+
+// All of an unsealed trace into `writer`; where its log goes on.
+struct Copied {
+  uint64_t last_seq = 0;
+  uint64_t last_time_ns = 0;
+};
+Result<Copied> copy_trace(trace::TraceReader& from, trace::TraceWriter& writer) {
+  from.load_tables();
+  Status status = copy_tables(from.tables(), writer);
+  for (const auto& [key, value] : from.process().properties) {
+    if (status) status = writer.add_property(key, value);
   }
   Copied copied;
   for (auto batch = from.next_batch(); !batch.empty(); batch = from.next_batch()) {

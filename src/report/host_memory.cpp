@@ -28,7 +28,9 @@ Json moment_json(const HostMomentData& moment) {
           {"shm_unlinked_bytes", moment.shm_unlinked},
           {"shm_used_bytes", known(moment.shm_used)},
           {"recorder_shm_bytes", moment.recorder_shm},
-          {"available_bytes", known(moment.available)}};
+          {"available_bytes", known(moment.available)},
+          {"cgroup_used_bytes", known(moment.cgroup_used)},
+          {"cgroup_limit_bytes", known(moment.cgroup_limit)}};
 }
 
 Json process_json(const HostProcessData& process) {
@@ -85,6 +87,10 @@ std::vector<std::string> host_memory_lines(const HostMemoryData& host, size_t ro
       "at most {} resident in {} process{} (shared pages once: {}); the machine had {} left",
       format_size(peak.tree.rss), peak.processes, peak.processes == 1 ? "" : "es",
       bytes_text(peak.tree.pss), bytes_text(peak.available)));
+  if (peak.cgroup_limit) {
+    lines.push_back(fmt::format("control group: at most {} of its limit of {} in use",
+                                bytes_text(peak.cgroup_used), bytes_text(peak.cgroup_limit)));
+  }
   if (peak.shm_used) {
     lines.push_back(
         fmt::format("/dev/shm: at most {} of this run ({} of it in files without a "

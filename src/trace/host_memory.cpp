@@ -19,6 +19,10 @@ void raise(std::optional<uint64_t>& value, const std::optional<uint64_t>& other)
   if (other) value = std::max(value.value_or(0), *other);
 }
 
+void lower(std::optional<uint64_t>& value, const std::optional<uint64_t>& other) {
+  if (other) value = std::min(value.value_or(UINT64_MAX), *other);
+}
+
 void raise(HostUse& use, const HostUse& other) {
   use.rss = std::max(use.rss, other.rss);
   raise(use.pss, other.pss);
@@ -56,6 +60,10 @@ HostSample sample_from(const json& in, size_t first_process) {
   sample.shm_total = known_at(in, "shm_total");
   in.at("recorder").get_to(sample.recorder);
   sample.available = known_at(in, "available");
+  if (in.contains("cgroup")) {  // not in files of the first builds
+    sample.cgroup_used = known_at(in.at("cgroup"), 0);
+    sample.cgroup_limit = known_at(in.at("cgroup"), 1);
+  }
   for (const json& row : in.at("by_process")) {
     const auto index = static_cast<uint32_t>(row.at(0).get<uint32_t>() + first_process);
     sample.by_process[index] = use_from(row, 1);
@@ -151,9 +159,9 @@ void fold(const HostSample& more, HostSample& sample) {
   raise(sample.shm_used, more.shm_used);
   raise(sample.shm_total, more.shm_total);
   sample.recorder = std::max(sample.recorder, more.recorder);
-  if (more.available) {
-    sample.available = std::min(sample.available.value_or(UINT64_MAX), *more.available);
-  }
+  lower(sample.available, more.available);
+  raise(sample.cgroup_used, more.cgroup_used);
+  lower(sample.cgroup_limit, more.cgroup_limit);
   for (const auto& [process, use] : more.by_process) raise(sample.by_process[process], use);
 }
 
@@ -190,6 +198,7 @@ std::string host_sample_line(const HostSample& sample) {
                   {"shm_total", known(sample.shm_total)},
                   {"recorder", sample.recorder},
                   {"available", known(sample.available)},
+                  {"cgroup", json::array({known(sample.cgroup_used), known(sample.cgroup_limit)})},
                   {"by_process", rows}});
 }
 

@@ -33,7 +33,7 @@ struct HostUse {
   std::optional<uint64_t> shm;  // files of /dev/shm that it maps, without the recorder's own
 };
 
-// What the looks since the sample before saw at most (available: at least).
+// What the looks since the sample before saw at most (available, cgroup_limit: at least).
 struct HostSample {
   uint64_t time_ns = 0;  // of the last of the looks
   uint32_t looks = 0;
@@ -44,6 +44,9 @@ struct HostSample {
   std::optional<uint64_t> shm_total;  // its size
   uint64_t recorder = 0;              // of shm_used: logs of this run and the simulated GPU's
   std::optional<uint64_t> available;  // MemAvailable of the machine
+  // Of the control group with least room: a container's limit, absent where there is none.
+  std::optional<uint64_t> cgroup_used;
+  std::optional<uint64_t> cgroup_limit;
   std::map<uint32_t, HostUse> by_process;  // key: index into HostMemory::processes
 };
 
@@ -54,7 +57,7 @@ struct HostMemory {
   std::string problem;  // where reading ended before the end of a damaged file; empty: nowhere
 };
 
-// The most (available: the least) of everything in `samples`.
+// The most (available, cgroup_limit: the least) of everything in `samples`.
 HostSample peak_of(const std::vector<HostSample>& samples);
 // Folds `more` into `sample`: the higher figures, the later time, the sum of the looks.
 void fold(const HostSample& more, HostSample& sample);

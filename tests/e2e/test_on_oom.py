@@ -1,7 +1,9 @@
 """--on-oom and --warn-at: the record of a failure is in the trace file before the program knows."""
 
+import json
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -94,6 +96,34 @@ def test_report_explains_at_once_on_stderr(fragscope):
         subprocess.run(["kill", "-9", str(pid)], check=False)
     out, _ = runner.communicate()
     assert out == b""
+
+
+PYTHON_FAILURE = """
+import ctypes
+cudart = ctypes.CDLL("libcudart.so.13")
+def grow_too_far():
+    return cudart.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(2 << 30))
+print(grow_too_far(), flush=True)
+input()
+"""
+
+
+def test_the_report_names_python_frames_and_is_no_process_of_the_command(fragscope):
+    """The explainer reads a trace and its log together while both are written."""
+    directory = fragscope.new_directory()
+    runner = fragscope.start("run", "--gpu", "1GiB", "--sample-ms", "1", "-o", directory, "--on-oom", "report",
+                             "--", sys.executable, "-c", PYTHON_FAILURE)
+    assert runner.stdout.readline() == b"2\n"
+    told = ""
+    while not told.endswith("where the device's memory was\n"):  # behind the stack
+        line = runner.stderr.readline().decode()
+        assert line, told
+        told += line
+    runner.communicate(b"go on\n")
+    assert "grow_too_far" in told and "<unknown" not in told
+    seen = [json.loads(line) for line in (directory / "host.jsonl").read_text().splitlines()]
+    names = {line["name"] for line in seen if "pid" in line}
+    assert names and "fragscope" not in names
 
 
 def test_many_failures_are_recorded_and_not_told_one_by_one(fragscope):

@@ -93,6 +93,26 @@ def test_a_named_run_is_finished(fragscope, memory):
     assert b"of 0 processes into" in fragscope("collect", directory, check=True).stderr
 
 
+@pytest.mark.parametrize("spelling", ["absolute", "relative", "slash", "link"])
+def test_a_run_with_its_logs_on_disk_is_finished_however_it_is_named(fragscope, tmp_path, spelling):
+    directory = fragscope.new_directory()
+    process = fragscope.start("run", "--durable", "--gpu", "1GiB", "-o", directory, "--", *fragscope.steps(
+        "alloc", 1000, "wait", "alloc", 2000))
+    assert process.stdout.readline() == b"alloc 1000 -> error 0\n"
+    assert process.stdout.readline() == b"waiting\n"
+    process.kill()
+    process.wait()
+    end_program(process)
+    (tmp_path / "link.fsr").symlink_to(directory)
+    name = {"absolute": directory, "relative": directory.name, "slash": f"{directory}/",
+            "link": tmp_path / "link.fsr"}[spelling]
+    done = fragscope("collect", name, cwd=directory.parent)
+    assert (done.returncode, done.stderr.count(b"\n")) == (0, 1), done.stderr.decode()
+    assert b"of 1 process into" in done.stderr
+    assert sizes(fragscope, directory) == [1000, 2000]
+    assert not list(directory.glob("*.fslog"))
+
+
 def test_a_run_at_work_is_left_alone(fragscope, memory):
     env = {"XDG_RUNTIME_DIR": str(memory)}
     directory = fragscope.new_directory()

@@ -89,6 +89,26 @@ TEST_CASE("a worker without CUDA: its memory, its files with and without a name"
   child.reap();
 }
 
+TEST_CASE("a child of the recorder's own is no process of the command") {
+  const Place place;
+  capture_test::Child ours([&](auto step) { step(); });
+  capture_test::Child worker([&](auto step) { step(); });
+  ours.wait_for_step();
+  worker.wait_for_step();
+  HostSampler sampler = place.sampler();
+  sampler.leave_out(ours.pid());
+  REQUIRE(sampler.poll(1 * kSecond, true).ok());
+  REQUIRE(place.read().processes.size() == 1);
+  CHECK(place.read().processes[0].pid == worker.pid());
+  sampler.forget(ours.pid());  // its number is another process's now
+  REQUIRE(sampler.poll(100 * kSecond, true).ok());
+  CHECK(place.read().processes.size() == 2);
+  ours.go_on();
+  worker.go_on();
+  ours.reap();
+  worker.reap();
+}
+
 TEST_CASE("looks: denser at first, and what a file was not told waits for the next line") {
   const Place place;
   capture_test::Child child([&](auto step) { step(); });

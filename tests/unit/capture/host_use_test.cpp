@@ -62,6 +62,9 @@ TEST_CASE("a tree has this process's children and theirs") {
   CHECK(place(child) < place(grandchild));
   CHECK(place(grandchild) < static_cast<long>(tree.size()));
   CHECK(resident_bytes(static_cast<uint32_t>(child)).value_or(0) > 0);
+  const auto without =
+      process_tree(static_cast<uint32_t>(::getpid()), {static_cast<uint32_t>(child)});
+  CHECK(without == std::vector<uint32_t>{static_cast<uint32_t>(::getpid())});
   ::close(done[1]);
   ::waitpid(child, nullptr, 0);
   CHECK_FALSE(resident_bytes(static_cast<uint32_t>(child)));

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "event/frame.h"
 #include "tests/unit/capture/capture_fixture.h"
 #include "trace/trace_writer.h"
 
@@ -78,6 +79,38 @@ TEST_CASE("a collector that is gone in the middle: trace and log together hold e
     CHECK(log.process().event_count < count);
     CHECK(log.process().event_count + log.process().torn_records >= count);
   }
+}
+
+TEST_CASE("what events refer to is all there when trace and log are put together") {
+  Run run;
+  Child child([&](auto step) {
+    const auto pid = static_cast<uint32_t>(::getpid());
+    Log log(run.log_of(pid), kSmallRing, pid, own_start_ticks(pid));
+    const uint64_t frames[] = {kPythonFrame | 5, 0x1234};
+    log.writer.write_blob(log::BlobKind::python_frame, 5,
+                          std::string_view("7\0" "3\0" "outer.step\0" "train.py", 23));
+    log.writer.write_blob(log::BlobKind::stack, 1, std::as_bytes(std::span(frames)));
+    log.writer.write_blob(log::BlobKind::text, 2, "a mark");
+    log.writer.write_blob(log::BlobKind::module, 1, "1000-2000 0 =abcd /lib/x.so");
+    write_events(log.writer, 0, 1);
+    step();
+  });
+  const uint32_t pid = child.pid();
+  {
+    Collector collector = run.collect();
+    child.wait_for_step();
+    REQUIRE(collector.poll().ok());
+  }  // gone without a word: from here on the trace is put together with the log
+  TraceReader whole = open_bytes(capture::recover_process(run.trace_of(pid), run.log_of(pid)));
+  whole.load_tables();
+  const trace::TraceTables& tables = whole.tables();
+  CHECK(tables.python_frames.at(5) == trace::PythonFrame{"outer.step", "train.py", 7, 3});
+  CHECK(tables.stacks.at(1) == std::vector<uint64_t>{kPythonFrame | 5, 0x1234});
+  CHECK(tables.texts.at(2) == "a mark");
+  REQUIRE(tables.modules.size() == 1);
+  CHECK(tables.modules[0].build_id == "abcd");
+  child.kill();
+  child.reap();
 }
 
 TEST_CASE("a log without collector is read as it lies") {

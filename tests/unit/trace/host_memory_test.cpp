@@ -30,6 +30,8 @@ HostSample sample(uint64_t time_ns, uint64_t rss, std::optional<uint64_t> pss) {
   made.shm_used = 10;
   made.shm_total = 100;
   made.available = 1000 - rss;
+  made.cgroup_used = rss + 1;
+  if (pss) made.cgroup_limit = 500 - *pss;
   made.by_process[0] = {rss, pss, std::nullopt};
   return made;
 }
@@ -58,6 +60,9 @@ TEST_CASE("what was written is read") {
   CHECK_FALSE(read->samples[0].by_process.at(0).shm);
   CHECK_FALSE(read->samples[1].tree.pss);
   CHECK(read->samples[1].available == 980u);
+  CHECK(read->samples[0].cgroup_used == 11u);
+  CHECK(read->samples[0].cgroup_limit == 493u);
+  CHECK_FALSE(read->samples[1].cgroup_limit);
 }
 
 TEST_CASE("a peak is the most of each figure, and the least that was left") {
@@ -67,6 +72,8 @@ TEST_CASE("a peak is the most of each figure, and the least that was left") {
   CHECK(peak.tree.rss == 20);
   CHECK(peak.tree.pss == 9u);
   CHECK(peak.available == 980u);
+  CHECK(peak.cgroup_used == 21u);
+  CHECK(peak.cgroup_limit == 491u);
   CHECK(peak.by_process.at(0).rss == 20);
 }
 
@@ -83,6 +90,20 @@ TEST_CASE("files of several collectors are one record") {
   REQUIRE(read->processes.size() == 2);
   CHECK(read->processes[1].pid == 18);
   CHECK(read->samples[1].by_process.at(1).rss == 20);
+}
+
+TEST_CASE("a file of before control groups were looked at") {
+  const Directory directory;
+  std::string old = host_sample_line(sample(1, 10, 7));
+  const size_t at = old.find("\"cgroup\":");
+  REQUIRE(at != std::string::npos);
+  old.erase(at, old.find("],", at) + 2 - at);
+  directory.write(1, host_header_line(5) + host_process_line(0, kWorker) + old);
+  const auto read = read_host_memory(directory.path);
+  REQUIRE(read.ok());
+  CHECK(read->problem.empty());
+  REQUIRE(read->samples.size() == 1);
+  CHECK_FALSE(read->samples[0].cgroup_limit);
 }
 
 TEST_CASE("a cut line is left out, a damaged one ends reading, with a word") {
