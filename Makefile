@@ -7,6 +7,7 @@
 #   make test        everything but the benchmarks; ends with "N passed, N failed"
 #   make test-quick  without the torch tier       make test-torch  the torch tier alone
 #   make test-clients  numba, cuda-python, JAX and TensorFlow on the simulated GPU (4 GB of wheels)
+#   make test-pythons  Python stacks under CPython 3.14 and 3.15 too (fetched by apt, 100 MB)
 #   make test-workloads  unmodified training scripts on the simulated GPU, with golden figures
 #   make accuracy TABLE=FILE  simulated peaks against peaks measured on real cards
 #   make enforce-table   fragmentation of training programs: settings, plans and the bound
@@ -21,7 +22,8 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
-.PHONY: build setup demo demo-torch test test-quick test-torch test-clients test-workloads accuracy \
+.PHONY: build setup demo demo-torch test test-quick test-torch test-clients test-pythons \
+        test-workloads accuracy \
         enforce-table oracle oracle-all mutate-model soak asan tsan bench install format tidy clean
 
 setup:
@@ -50,6 +52,11 @@ test-torch:
 
 test-clients:
 	@tools/test.sh clients
+
+test-pythons: build
+	@pythons=$$(tools/pythons.sh) && FRAGSCOPE_TEST_PYTHONS=$$pythons \
+	  $${XDG_CACHE_HOME:-$$HOME/.cache}/fragscope/tests-venv/bin/python -m pytest -q \
+	  tests/e2e/test_python_stacks.py
 
 test-workloads: build
 	@tools/setup.sh --workloads

@@ -1,5 +1,6 @@
 """Python frames in recorded stacks, held against what the interpreter itself says, for every CPython
-at hand: FRAGSCOPE_TEST_PYTHONS (paths separated by ':'), else those of pyenv and the one of the tests."""
+at hand: FRAGSCOPE_TEST_PYTHONS (paths separated by ':'), else those of pyenv, those that tools/pythons.sh
+has fetched, and the one of the tests."""
 
 import json
 import os
@@ -17,6 +18,8 @@ def interpreters():
         return named
     root = pathlib.Path(os.environ.get("PYENV_ROOT") or pathlib.Path.home() / ".pyenv")
     found = [p for p in sorted(root.glob("versions/3.*/bin/python3")) if version_of(p) >= (3, 9)]
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    found += sorted(cache.glob("fragscope/pythons/bin/python3.*"))
     return [str(p) for p in found] + [sys.executable, "/usr/bin/python3"]
 
 
@@ -66,6 +69,14 @@ def test_frames_are_those_of_the_interpreter(fragscope, build, python):
         assert python_frames(events[size]) == frames, size
         kinds = ["python" in frame for frame in events[size]["stack"]]
         assert kinds == sorted(kinds, reverse=True)  # Python first
+
+
+def test_a_trampoline_of_perf_hides_no_frame(fragscope, build, python):
+    """From 3.12 on with code of its own between the frames; older ones do not know the variable."""
+    expected, events, _ = recorded(fragscope, build, python, env={"PYTHONPERFSUPPORT": "1"})
+    assert len(expected) > 100
+    for size, frames in expected.items():
+        assert python_frames(events[size]) == frames[:128], size
 
 
 def test_deep_stacks_are_cut_and_say_so(fragscope, build, python):
