@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
+#include "base/file_limit.h"
 #include "shim/process_facts.h"
 
 namespace fragscope::shim {
@@ -69,10 +72,44 @@ struct Wanted {
   uint64_t random;
 };
 
+// Another process may have taken the spare a moment ago: the recorder makes the next one with its
+// next look, which comes every 20 ms.
+bool rename_spare(const std::string& spare, const std::string& path) {
+  constexpr int kMostSteps = 1000;
+  constexpr timespec kStep{0, 1'000'000};
+  for (int step = 0; step < kMostSteps; ++step) {
+    if (std::rename(spare.c_str(), path.c_str()) == 0) return true;
+    if (errno != ENOENT) return false;
+    nanosleep(&kStep, nullptr);
+  }
+  return false;
+}
+
+// The log that `fragscope run` keeps ready; whoever renames it has it.
+std::optional<OpenLog> take_spare(const std::string& directory, const Wanted& wanted) {
+  if (secure_getenv("FRAGSCOPE_LOG_DIR") == nullptr) return std::nullopt;  // nobody keeps one
+  const std::string final_path = directory + file_name(wanted.random);
+  const std::string path = final_path + ".new";
+  if (!rename_spare(directory + "/" + log::kSpareLogName, path)) return std::nullopt;
+  Result<log::SharedRegion> region = log::SharedRegion::open(path, true);
+  const uint64_t slots = log::kSpareLogChunks * log::kChunkSlots;
+  if (!region || region->size() != log::kHeaderBytes + slots * log::kSlotBytes) {
+    static_cast<void>(unlink(path.c_str()));
+    return std::nullopt;
+  }
+  const uint64_t ring_first = wanted.ring ? first_slot_of_ring(slots) : 0;
+  OpenLog log{std::move(*region), {}, path, final_path, slots * log::kSlotBytes};
+  log.writer = log::LogWriter(log.region.data(), log.region.fd(), slots,
+                              wanted.ring ? ring_first : slots, ring_first);
+  fill_header(*log.writer.header());
+  return log;
+}
+
 std::optional<OpenLog> create_in(const std::string& directory, const Wanted& wanted) {
   const auto& [capacity_bytes, ring, random] = wanted;
   const std::string final_path = directory + file_name(random);
   const std::string path = final_path + ".new";
+  if (capacity_bytes < kSmallestLog) return take_spare(directory, wanted);
   for (uint64_t bytes = capacity_bytes; bytes >= kSmallestLog; bytes /= 2) {
     const uint64_t slots = bytes / kChunkBytes * log::kChunkSlots;
     const uint64_t mapped = log::kHeaderBytes + slots * log::kSlotBytes;
@@ -102,7 +139,10 @@ std::optional<OpenLog> create_in(const std::string& directory, const Wanted& wan
 
 std::optional<OpenLog> create_log(uint64_t capacity_bytes, bool ring, uint64_t random) noexcept
     try {
-  const Wanted wanted{std::clamp(capacity_bytes, kSmallestLog, kLargestLog), ring, random};
+  // A log that could not grow to its size would stop there, drained or not.
+  const uint64_t allowed = file_limit_bytes() - std::min(file_limit_bytes(), log::kHeaderBytes);
+  const Wanted wanted{std::min(std::clamp(capacity_bytes, kSmallestLog, kLargestLog), allowed),
+                      ring, random};
   for (const char* variable : {"FRAGSCOPE_LOG_DIR", "FRAGSCOPE_LOG_FALLBACK_DIR"}) {
     const std::string directory = environment(variable);
     if (directory.empty()) continue;

@@ -19,8 +19,8 @@ struct OpenLog {
 };
 
 // A new log of at most `capacity_bytes` in FRAGSCOPE_LOG_DIR, else FRAGSCOPE_LOG_FALLBACK_DIR, else
-// the run directory FRAGSCOPE_OUT (which is made). Smaller when the address space is limited.
-// nullopt: nowhere.
+// the run directory FRAGSCOPE_OUT (which is made). Smaller when the address space or the size of
+// files is limited; below the smallest one that `fragscope run` keeps ready. nullopt: nowhere.
 // `ring`: three quarters of it are a ring of the newest events.
 std::optional<OpenLog> create_log(uint64_t capacity_bytes, bool ring, uint64_t random) noexcept;
 

@@ -150,20 +150,27 @@ void* substitute_function(const char* base, int version, uint64_t flags, void* r
 
 extern "C" {
 
-// Called from lookup_entry.cpp for RTLD_DEFAULT and RTLD_NEXT. 1: the program must be told that
-// there is no such function, since no library has it but this one; dlerror() says so then.
-// Afterwards the entry's pointers to the real functions are set.
-__attribute__((visibility("hidden"), used)) int fragscope_is_ours_alone(const char* name) {
+// Called from lookup_entry.cpp for RTLD_DEFAULT and RTLD_NEXT. The name itself; or, since no
+// library has it but this one and the program must be told that there is no such function, the same
+// with a blank behind it, which no library has. Afterwards the entry's pointers to the real
+// functions are set.
+__attribute__((visibility("hidden"), used)) const char* fragscope_name_to_ask(const char* name) {
   using namespace fragscope::shim;
+  static thread_local char absent[96];
   const ErrnoKeeper keep;
   const DlsymFunction real = real_dlsym();
   static_cast<void>(real_dlvsym());
-  if (name == nullptr || !is_hooked_name(name)) return 0;
-  const LoadedObject own = object_of(reinterpret_cast<const void*>(&fragscope_is_ours_alone));
-  if (find_symbol(own, name) == nullptr) return 0;
-  if (real != nullptr && real(RTLD_NEXT, name) != nullptr) return 0;
+  if (name == nullptr || !is_hooked_name(name)) return name;
+  const LoadedObject own = object_of(reinterpret_cast<const void*>(&fragscope_name_to_ask));
+  if (find_symbol(own, name) == nullptr) return name;
+  if (real != nullptr && real(RTLD_NEXT, name) != nullptr) return name;
   // Not behind us in the global scope; a library that is loaded locally may have it.
-  return is_defined_beside_us(name) ? 0 : 1;
+  const size_t length = std::strlen(name);
+  if (is_defined_beside_us(name) || length + 2 > sizeof absent) return name;
+  std::memcpy(absent, name, length);
+  absent[length] = ' ';
+  absent[length + 1] = '\0';
+  return absent;
 }
 
 // Jumped to from lookup_entry.cpp with the caller's arguments.
@@ -172,7 +179,11 @@ __attribute__((visibility("hidden"), used)) void* fragscope_dlsym(void* handle, 
   const DlsymFunction real = real_dlsym();
   if (real == nullptr) return nullptr;
   void* const found = real(handle, name);
-  if (is_ours(found) && fragscope_is_ours_alone(name) != 0) return nullptr;
+  if (is_ours(found)) {
+    if (const char* const asked = fragscope_name_to_ask(name); asked != name) {
+      return real(handle, asked);
+    }
+  }
   const ErrnoKeeper keep;
   // After a success there is no dlerror() of the host's to keep.
   if (found != nullptr && name != nullptr && is_cuda_name(name)) load_what_recording_needs();
@@ -185,7 +196,11 @@ __attribute__((visibility("hidden"), used)) void* fragscope_dlvsym(void* handle,
   const DlvsymFunction real = real_dlvsym();
   if (real == nullptr) return nullptr;
   void* const found = real(handle, name, version);
-  if (is_ours(found) && fragscope_is_ours_alone(name) != 0) return nullptr;
+  if (is_ours(found)) {
+    if (const char* const asked = fragscope_name_to_ask(name); asked != name) {
+      return real(handle, asked, version);
+    }
+  }
   const ErrnoKeeper keep;
   return substitute_symbol(name, found);
 }

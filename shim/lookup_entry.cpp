@@ -3,9 +3,9 @@
 // RTLD_NEXT (-1) and RTLD_DEFAULT (0) mean something relative to the caller, which the C library
 // tells by the return address: such requests jump to the real function with the stack as it was.
 // Names that nobody but this library exports are not found: without CUDA in the process there is no
-// cudaMalloc (fragscope_is_ours_alone).
-// All others jump to fragscope_dlsym / fragscope_dlvsym (lookup.cpp). When the C library has no
-// such function the answer is NULL.
+// cudaMalloc. The real function is asked for a name that nobody has then (fragscope_name_to_ask),
+// so that dlerror() tells what it tells without us. All others jump to fragscope_dlsym /
+// fragscope_dlvsym (lookup.cpp). When the C library has no such function the answer is NULL.
 
 #if defined(__x86_64__)
 
@@ -25,14 +25,13 @@
       "  push %rsi\n  .cfi_adjust_cfa_offset 8\n" \
       "  push %rdx\n  .cfi_adjust_cfa_offset 8\n" \
       "  mov %rsi, %rdi\n"                        \
-      "  call fragscope_is_ours_alone\n"          \
+      "  call fragscope_name_to_ask\n"            \
       "  pop %rdx\n  .cfi_adjust_cfa_offset -8\n" \
       "  pop %rsi\n  .cfi_adjust_cfa_offset -8\n" \
       "  pop %rdi\n  .cfi_adjust_cfa_offset -8\n" \
+      "  mov %rax, %rsi\n"                        \
       "  mov fragscope_real_" #name               \
       "(%rip), %r11\n"                            \
-      "  test %eax, %eax\n"                       \
-      "  jnz 1f\n"                                \
       "  test %r11, %r11\n"                       \
       "  jz 1f\n"                                 \
       "  jmp *%r11\n"                             \
@@ -64,15 +63,14 @@
       "  stp x0, x1, [sp, #16]\n"                    \
       "  str x2, [sp, #32]\n"                        \
       "  mov x0, x1\n"                               \
-      "  bl fragscope_is_ours_alone\n"               \
-      "  mov w9, w0\n"                               \
-      "  ldp x0, x1, [sp, #16]\n"                    \
+      "  bl fragscope_name_to_ask\n"                 \
+      "  mov x1, x0\n"                               \
+      "  ldr x0, [sp, #16]\n"                        \
       "  ldr x2, [sp, #32]\n"                        \
       "  ldp x29, x30, [sp], #48\n"                  \
       "  .cfi_adjust_cfa_offset -48\n"               \
       "  .cfi_restore x29\n"                         \
       "  .cfi_restore x30\n"                         \
-      "  cbnz w9, 1f\n"                              \
       "  adrp x16, fragscope_real_" #name            \
       "\n"                                           \
       "  ldr x16, [x16, :lo12:fragscope_real_" #name \

@@ -150,6 +150,15 @@ const char* mode() noexcept {
   }
 }
 
+std::string problem() {
+  const char* const wanted = secure_getenv("FRAGSCOPE_ENFORCE");
+  if (wanted == nullptr || current_mode() != Mode::none) return {};
+  if (!is_automatic(wanted) && std::strcmp(wanted, "shim") != 0) {
+    return "FRAGSCOPE_ENFORCE='" + std::string(wanted) + "' is neither shim nor auto";
+  }
+  return "FRAGSCOPE_ALLOC_CONF: " + settings_problem();
+}
+
 void leave_to_program(bool even_if_named) noexcept {
   if (!even_if_named && !is_automatic(secure_getenv("FRAGSCOPE_ENFORCE"))) return;
   Mode first = Mode::unasked;

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "event/event.h"
 #include "log/log_layout.h"
@@ -31,6 +32,8 @@ using RealExport = int (*)(IpcHandle* out, DevicePtr address);
 // Whether this process is served. Decided by the first memory call and kept.
 bool enabled() noexcept;
 // "shim", "native" (the program's own allocator, PyTorch's, carries the settings), "none".
+// Why FRAGSCOPE_ENFORCE is not carried out; empty: it is, or nobody asked.
+std::string problem();
 const char* mode() noexcept;
 log::Enforcement who_enforces() noexcept;
 // Before the first memory call: this program's allocator carries the settings itself.

@@ -133,6 +133,11 @@ bool settings_are_served() noexcept try { return read_environment().ok(); } catc
   return false;
 }
 
+std::string settings_problem() {
+  const auto config = read_environment();
+  return config ? std::string() : config.error().text;
+}
+
 std::string change_settings(const char* text) {
   State* const all = state();
   if (all == nullptr) return "no memory for the allocator";

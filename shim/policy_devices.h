@@ -40,6 +40,8 @@ struct ServedContext {
 
 // FRAGSCOPE_ALLOC_CONF can be read and served.
 bool settings_are_served() noexcept;
+// Why not; empty: it can.
+std::string settings_problem();
 
 // New settings for all contexts, those to come too. "": accepted, else why not.
 std::string change_settings(const char* text);

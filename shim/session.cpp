@@ -164,6 +164,9 @@ void write_facts(Session& session, uint64_t capacity_bytes) {
   }
   session.write_property("enforce", policy::mode());
   note_enforcement(session, policy::who_enforces());
+  if (const std::string problem = policy::problem(); !problem.empty()) {
+    session.write_property("enforce.problem", problem);
+  }
   if (session.settings.min_stack_bytes != 0) {
     session.write_property("stacks.min_bytes", session.settings.min_stack_bytes);
   }

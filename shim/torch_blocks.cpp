@@ -10,6 +10,7 @@
 #include "shim/call_stack.h"
 #include "shim/elf_lookup.h"
 #include "shim/export.h"
+#include "shim/policy.h"
 #include "shim/recorder.h"
 #include "shim/torch_adaptor/torch_adaptor.h"
 
@@ -284,13 +285,14 @@ bool torch_allocator_seen() noexcept {
 void attach_torch_if_seen() noexcept {
   if (!g_allocator_seen.load(std::memory_order_relaxed)) return;
   g_allocator_seen.store(false, std::memory_order_relaxed);
+  if (policy::enabled()) return;  // the block plane is that of the cache below PyTorch's
   const ErrnoKeeper keep;
   if (Session* const session = current_session()) choose_source(*session);
 }
 
 void on_torch_memory(const void* address, int64_t bytes, uint64_t allocated, uint64_t reserved,
                      TorchDevice device) noexcept {
-  if (device.type != kTorchCuda || t_state.in_shim) return;
+  if (device.type != kTorchCuda || t_state.in_shim || policy::enabled()) return;
   const ErrnoKeeper keep;
   Session* const session = session_for(EventKind::alloc);
   if (session == nullptr) return;
@@ -303,7 +305,7 @@ void on_torch_memory(const void* address, int64_t bytes, uint64_t allocated, uin
 }
 
 void on_torch_oom(int64_t bytes, TorchDevice device) noexcept {
-  if (device.type != kTorchCuda || t_state.in_shim) return;
+  if (device.type != kTorchCuda || t_state.in_shim || policy::enabled()) return;
   if (g_source.load(std::memory_order_relaxed) == Source::adaptor) return;
   const ErrnoKeeper keep;
   Event event;

@@ -84,7 +84,7 @@ Finding check_stacks() {
 }
 
 Finding check_log_place() {
-  const LogPlace place = choose_log_place({".", std::nullopt, false});
+  const LogPlace place = choose_log_place({".", std::nullopt, false, std::nullopt});
   if (!place.in_memory) {
     return {"logs", State::note,
             fmt::format("{}: logs will lie on disk, in the run directory", place.reason)};

@@ -9,9 +9,11 @@
 #include <memory>
 
 #include "capture/collector.h"
+#include "capture/exit_watch.h"
 #include "log/log_control.h"
 #include "tools/command.h"
 #include "tools/recorded_process.h"
+#include "tools/run_origin.h"
 #include "tools/stale_logs.h"
 #include "tools/version.h"
 
@@ -25,6 +27,24 @@ bool wait_a_little(const sigset_t& signals) {
   return ::sigtimedwait(&signals, nullptr, &time) > 0;
 }
 
+// What `fragscope run` would have known of a process that was started without it.
+trace::RunInfo describe(uint32_t pid) {
+  trace::RunInfo info;
+  info.fragscope_version = kVersion;
+  info.host = host_name();
+  info.command = command_line_of(pid);
+  info.start_time = start_time_of(pid);
+  info.notes["collected"] = fmt::format(
+      "process {} was started with the library preloaded, and collected while it ran", pid);
+  return info;
+}
+
+// Of the process; running: it is left alone before its end.
+trace::ProcessExit end_of(const capture::ExitWatch& watch, const capture::Collector& collector) {
+  if (collector.live_processes() > 0) return {trace::ExitKind::running, 0};
+  return watch.exit().value_or(trace::ProcessExit{trace::ExitKind::vanished, 0});
+}
+
 int collect(uint32_t pid, uint64_t sample_ms) {
   const auto log = find_log_of(pid);
   if (!log) return fail(log.error());
@@ -36,11 +56,10 @@ int collect(uint32_t pid, uint64_t sample_ms) {
     }
   }
   const std::string directory = std::filesystem::path(*log).parent_path().string();
-  trace::RunInfo info;
   constexpr uint64_t kMillisecond = 1'000'000;
-  info.fragscope_version = kVersion;
-  auto collector =
-      capture::Collector::open({directory, directory, info, 0, sample_ms * kMillisecond, pid});
+  const capture::ExitWatch watch(pid);
+  auto collector = capture::Collector::open(
+      {directory, directory, describe(pid), 0, sample_ms * kMillisecond, pid, false});
   if (!collector) return fail(collector.error(), kExitOutput);
   say(fmt::format("collecting process {} in {} until it ends (Ctrl-C: stop collecting)", pid,
                   directory));
@@ -53,7 +72,7 @@ int collect(uint32_t pid, uint64_t sample_ms) {
   while (polled && collector->live_processes() > 0 && !wait_a_little(signals)) {
     polled = collector->poll();
   }
-  const auto summary = collector->finish({trace::ExitKind::vanished, 0});
+  const auto summary = collector->finish(end_of(watch, *collector));
   if (!polled) return fail(polled.error(), kExitOutput);
   if (!summary) return fail(summary.error(), kExitOutput);
   say(fmt::format("collected {} events of {} process{} in {}", summary->events, summary->processes,

@@ -3,8 +3,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -95,17 +97,26 @@ std::string settings_text(const std::string& given) {
   return text;
 }
 
+bool has_torch(uint32_t pid) {
+  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/libc10_cuda.so") != std::string::npos) return true;
+  }
+  return false;
+}
+
 int refuse_settings(const CtlOptions& options, log::Enforcement who, const std::string& text) {
-  if (who == log::Enforcement::native) {
+  if (who == log::Enforcement::native || has_torch(options.pid)) {
     return fail(
         fmt::format("process {} serves itself with PyTorch's own allocator, whose settings only it "
                     "can change safely: let the program call "
-                    "torch.cuda.memory._set_allocator_settings(\"{}\")",
+                    "torch.cuda.memory._set_allocator_settings(\"{}\"), or "
+                    "fragscope.torch.enable() before its first CUDA tensor, then `ctl set` works",
                     options.pid, text),
         kExitNo);
   }
   return fail(fmt::format("process {} does not enforce settings: start it with `fragscope run "
-                          "--max-split-size-mb N` or use fragscope.torch.enable()",
+                          "--max-split-size-mb N`",
                           options.pid),
               kExitNo);
 }
@@ -145,6 +156,21 @@ int set(log::LogControl& control, const CtlOptions& options) {
   return kExitOk;
 }
 
+// Given as PID SETTINGS, like the other requests, or the other way round.
+int set_in_any_order(CtlOptions options, const std::string& first, const std::string& second) {
+  const auto is_pid = [&options](const std::string& text) {
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, options.pid);
+    return error == std::errc() && stop == end;
+  };
+  const bool in_order = is_pid(first);
+  if (!in_order && !is_pid(second)) {
+    return fail("give the PID of a process that is being recorded and its settings", kExitUsage);
+  }
+  options.text = in_order ? second : first;
+  return with_log(options, set);
+}
+
 CLI::App* add(CLI::App& parent, const char* name, const char* help, CommandContext& context,
               const std::shared_ptr<CtlOptions>& options,
               int (*act)(log::LogControl&, const CtlOptions&)) {
@@ -167,10 +193,13 @@ void add_ctl_command(CLI::App& app, CommandContext& context) {
       ->required();
   CLI::App* const settings = command->add_subcommand(
       "set", "Change allocator settings, where the shim or libfragscope_alloc.so serves");
-  settings->add_option("SETTINGS", options->text, "max_split_size_mb=128, or PyTorch's KEY:VALUE,…")
+  const auto given = std::make_shared<std::pair<std::string, std::string>>();
+  settings->add_option("PID", given->first, "A process that is being recorded")->required();
+  settings->add_option("SETTINGS", given->second, "max_split_size_mb=128, or PyTorch's KEY:VALUE,…")
       ->required();
-  settings->add_option("PID", options->pid, "A process that is being recorded")->required();
-  settings->callback([options, &context] { context.exit_code = with_log(*options, set); });
+  settings->callback([options, given, &context] {
+    context.exit_code = set_in_any_order(*options, given->first, given->second);
+  });
   add(*command, "flush", "Wait until all that is recorded is in the trace file", context, options,
       flush);
 }

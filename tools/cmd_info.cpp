@@ -70,8 +70,11 @@ std::string enforced_text(const RunFacts& run, const trace::ProcessInfo& process
   if (!torch)
     return by_shim + "; no PyTorch in this process: " + settings->second + " not in force";
   const std::string own = property_or(process, "alloc_conf", settings->second);
-  const std::string asked = "natively, through PyTorch's own variable: " + settings->second;
-  return own == settings->second ? asked : asked + "; the process's own settings were " + own;
+  if (own != settings->second) {
+    return "not as asked (" + settings->second + "): the program has set PyTorch's variable to " +
+           (own.empty() ? "nothing" : own);
+  }
+  return "natively, by PyTorch's own variable when its allocator began: " + settings->second;
 }
 
 // `fragscope ctl set`, in the order of the requests.
@@ -110,9 +113,36 @@ std::string kinds_text(const std::map<std::string, uint64_t>& kinds) {
   return joined(parts);
 }
 
+// "4711 missing before the first event, 12 missing after event 90000"
+std::string gaps_text(std::string_view gaps) {
+  std::vector<std::string> parts;
+  while (!gaps.empty()) {
+    const size_t end = std::min(gaps.find(' '), gaps.size());
+    const std::string_view gap = gaps.substr(0, end);
+    gaps.remove_prefix(std::min(end + 1, gaps.size()));
+    const size_t colon = gap.find(':');
+    if (colon == std::string_view::npos) continue;
+    const std::string_view after = gap.substr(0, colon);
+    parts.push_back(fmt::format("{} missing {}", gap.substr(colon + 1),
+                                after == "0" ? std::string("before the first event")
+                                             : fmt::format("after event {}", after)));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+bool may_refuse(const trace::ProcessInfo& process) {
+  return process.properties.contains("limit.memory_bytes") ||
+         process.properties.contains("limit.pinned_bytes") ||
+         process.properties.contains("limit.oom_at") ||
+         process.properties.contains("limit.fail_rate");
+}
+
 void print_process(const RunFacts& run, const ProcessFacts& facts) {
   const trace::ProcessInfo& process = facts.process;
-  const std::string pid = process.pid == 0 ? "(pid unknown)" : std::to_string(process.pid);
+  const std::string here = property_or(process, "host_pid", "");
+  const std::string pid = process.pid == 0 ? "(pid unknown)"
+                          : here.empty()   ? std::to_string(process.pid)
+                                           : fmt::format("{} ({} on the host)", process.pid, here);
   fmt::print("\nprocess {} {}\n", pid, one_line(process.program));
   item("ended", process_end_text(facts));
   item("events", fmt::format("{}{}, {} dropped, {} torn", facts.events, facts.damage ? " read" : "",
@@ -124,6 +154,8 @@ void print_process(const RunFacts& run, const ProcessFacts& facts) {
     const std::string count = property_or(process, key, "0");
     if (count != "0") item("", count + " events " + text);
   }
+  const std::string gaps = property_or(process, "log.gaps", "");
+  if (!gaps.empty()) item("", gaps_text(gaps));
   if (facts.damage) item("damage", report::damage_text(*facts.damage));
   if (!facts.kinds.empty()) item("", kinds_text(facts.kinds));
   item("blocks from", property_or(process, "block_source", "unknown"));
@@ -132,6 +164,7 @@ void print_process(const RunFacts& run, const ProcessFacts& facts) {
   item("enforced", enforced_text(run, process));
   for (const SettingsChange& change : changes_of(facts)) item("", change_text(change));
   for (const std::string& limit : replay::limits_in_force(process.properties)) item("limit", limit);
+  if (may_refuse(process)) item("", fmt::format("{} calls were refused", facts.refused));
   for (const DeviceFact& device : facts.devices) item("device", device_text(device));
   for (const std::string& path : facts.cuda_runtimes) item("CUDA runtime", path);
   item("hooked", property_or(process, "coverage.hooked", "unknown") + " resolver requests");
@@ -160,8 +193,9 @@ void print_text(const RunFacts& facts) {
   line("run", facts.path);
   if (facts.info) {
     const trace::RunInfo& info = *facts.info;
-    line("command", joined(info.command));
-    line("started", info.start_time + " on " + info.host);
+    line("command", info.command.empty() ? "unknown" : joined(info.command));
+    line("started", (info.start_time.empty() ? "unknown" : info.start_time) + " on " +
+                        (info.host.empty() ? "an unknown host" : info.host));
     line("GPU", info.gpu.empty() ? "the machine's own" : info.gpu + " (simulated)");
     line("state", state_text(facts));
     line("command ended", exit_text(info.exit));

@@ -14,8 +14,10 @@
 #include "simcuda/ledger.h"
 #include "tools/command.h"
 #include "tools/nothing_recorded.h"
+#include "tools/run_command_options.h"
 #include "tools/run_limits.h"
 #include "tools/run_news.h"
+#include "tools/run_origin.h"
 #include "tools/run_plan.h"
 #include "tools/run_summary.h"
 #include "tools/simulation.h"
@@ -43,33 +45,17 @@ int exit_code_of(trace::ProcessExit exit) {
   return exit.kind == trace::ExitKind::signaled ? 128 + exit.code : exit.code;
 }
 
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
-
-std::string host_name() {
-  char name[256] = "";
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-
 trace::RunInfo describe(const RunOptions& options, const RunPlan& plan) {
   trace::RunInfo info;
   info.fragscope_version = kVersion;
   info.command = options.command;
-  info.start_time = utc_now();
+  info.start_time = utc_text(std::time(nullptr));
   info.host = host_name();
   info.gpu = options.gpu;
   info.notes = plan.notes;
   if (plan.gpu) info.notes["simulation.context_bytes"] = std::to_string(plan.gpu->context_bytes);
   return info;
 }
-
-std::string not_empty(const std::string& text) { return text.empty() ? "must not be empty" : ""; }
 
 std::string default_run_directory(const RunPlan& plan) {
   return fmt::format("fragscope-{}-{}.fsr", fs::path(plan.program).filename().string(), ::getpid());
@@ -96,6 +82,8 @@ class Run {
   int open_output();
   void open_ledger();
   Status open_account();
+  Status open_place_to_group();
+  void share(const std::string& path) const;
   void note_simulation();
   void remove_ledger() const;
   std::string ledger_path() const { return place_.directory + "/sim.ledger"; }
@@ -132,7 +120,11 @@ int Run::open_output() {
     if (!created.ok()) return fail(created.error(), kExitOutput);
   }
   if (!options_.no_record || plan_.gpu) {
-    place_ = choose_log_place({absolute, plan_.log_bytes, options_.durable});
+    place_ = choose_log_place({absolute, plan_.log_bytes, options_.durable, plan_.log_group});
+  }
+  if (const Status opened = open_place_to_group(); !opened) {
+    fs::remove_all(directory_, failed);  // ours: it was just created
+    return fail(opened.error(), kExitRunFailed);
   }
   if (place_.in_memory && !options_.no_record) {
     tell_of_stale_logs();
@@ -149,13 +141,29 @@ int Run::open_output() {
   constexpr uint64_t kMillisecond = 1'000'000;
   auto collector = capture::Collector::open(
       {absolute, place_.directory, describe(options_, plan_), plan_.max_trace_bytes,
-       options_.sample_ms * kMillisecond, static_cast<uint32_t>(::getpid())});
+       options_.sample_ms * kMillisecond, static_cast<uint32_t>(::getpid()), true});
   if (!collector.ok()) {
     fs::remove_all(directory_, failed);  // ours: it was just created
     return fail(collector.error(), kExitOutput);
   }
   collector_.emplace(std::move(collector).value());
   return kExitOk;
+}
+
+// The place alone: what each process makes in it is its own.
+Status Run::open_place_to_group() {
+  if (!plan_.log_group) return Done{};
+  if (!place_.in_memory) {
+    return Error{ErrorCode::kUnsupported,
+                 "--log-group: no memory file system that others may enter has room for logs"};
+  }
+  return share_with_group(place_.directory, *plan_.log_group);
+}
+
+void Run::share(const std::string& path) const {
+  if (!plan_.log_group) return;
+  const Status shared = share_with_group(path, *plan_.log_group);
+  if (!shared.ok()) warn(shared.error().text);
 }
 
 void Run::tell_of_stale_logs() const {
@@ -176,6 +184,7 @@ void Run::open_ledger() {
       simcuda::Ledger::open(ledger_path().c_str(), plan_.gpu->devices, plan_.gpu->total_bytes);
   if (ledger.ok()) {
     ledger_ = std::move(ledger).value();
+    share(ledger_path());
     for (int device = 0; plan_.gpu_used_bytes != 0 && device < plan_.gpu->devices; ++device) {
       ledger_->charge(device, plan_.gpu_used_bytes);  // below the total, and nobody else is there
     }
@@ -191,6 +200,7 @@ Status Run::open_account() {
   const Status made = enforce::create_account(account_path());
   if (!made) return made;
   has_account_ = true;
+  share(account_path());
   set_variable(plan_.environment, "FRAGSCOPE_MEMORY_ACCOUNT", account_path());
   return Done{};
 }
@@ -224,7 +234,8 @@ void Run::note_driver_seen() {
 void Run::drain() {
   if (!collector_) return;
   const Status polled = collector_->poll();
-  for (const capture::Collector::News& news : collector_->take_news()) news_->tell(news, *collector_);
+  for (const capture::Collector::News& news : collector_->take_news())
+    news_->tell(news, *collector_);
   if (polled.ok() || output_failed_) return;
   output_failed_ = true;
   warn(polled.error().text + "; the command goes on, its record may end here");
@@ -302,83 +313,12 @@ int run(const RunOptions& options) {
   return Run(options, std::get<RunPlan>(std::move(plan))).execute();
 }
 
-void add_options(CLI::App& command, RunOptions& options) {
-  command
-      .add_option("--gpu", options.gpu,
-                  "Simulate a GPU: a preset (see fragscope gpus) or a size such as 24GiB")
-      ->check(not_empty);
-  command
-      .add_option("--sim-log", options.sim_log,
-                  "With --gpu: write each memory call that the device answered to this file")
-      ->check(not_empty);
-  command
-      .add_option("--sim-answers", options.sim_answers,
-                  "With --gpu: a file of answers to reads of values that kernels compute")
-      ->check(not_empty);
-  command
-      .add_option("--sim-script", options.sim_script,
-                  "With --gpu: a file of errors to play, e.g. cudaMalloc 3 fail "
-                  "CUDA_ERROR_OUT_OF_MEMORY")
-      ->check(not_empty);
-  command
-      .add_option("--gpu-used", options.gpu_used,
-                  "With --gpu: memory that others hold on each device, e.g. 3GiB")
-      ->check(not_empty);
-  command.add_flag("--no-record", options.no_record, "Run without recording");
-  command
-      .add_option("-o,--output", options.output,
-                  "Run directory to create (./fragscope-<program>-<pid>.fsr)")
-      ->check(not_empty);
-  command.add_flag("-q,--quiet", options.quiet, "No words of fragscope's own on stderr");
-  command
-      .add_option("--max-split-size-mb", options.max_split_size_mb,
-                  "Enforce this split limit (MiB)")
-      ->check(whole_number);
-  command.add_option("--alloc-conf", options.alloc_conf,
-                     "Enforce these settings (PyTorch's key:value,key:value)");
-  command
-      .add_option("--enforce", options.enforce,
-                  "How: native (PyTorch's own variable) or shim (under cudaMalloc); by default "
-                  "each process's own way")
-      ->check(CLI::IsMember({"native", "shim", "pluggable"}));
-  command
-      .add_option("--plan", options.plan,
-                  "Place requests as this file of `fragscope plan` says (under cudaMalloc, or with "
-                  "fragscope.torch.enable())")
-      ->check(not_empty);
-  add_limit_options(command, options.limits);
-  command
-      .add_option("--stacks", options.stacks, "Call stacks of events: native, python, both, none")
-      ->check(CLI::IsMember({"none", "native", "python", "both"}));
-  command.add_option("--depth", options.depth, "Frames per stack at most, of each kind")
-      ->check(CLI::Range(1u, 1024u));
-  command.add_option("--log-bytes", options.log_bytes,
-                     "Size of each process's log in memory, e.g. 64MiB");
-  command.add_flag("--ring", options.ring,
-                   "A full log keeps the newest events, instead of stopping and counting");
-  command
-      .add_option(
-          "--min-size", options.min_size,
-          "No call stacks for memory smaller than this; every event is recorded all the same")
-      ->check(not_empty);
-  command
-      .add_option("--max-trace", options.max_trace,
-                  "Write at most this much of traces, e.g. 2GiB; later events are counted")
-      ->check(not_empty);
-  command
-      .add_option("--sample-ms", options.sample_ms,
-                  "Look at RSS, PSS and /dev/shm of all processes of the command this often (500); "
-                  "0: never")
-      ->check(CLI::Range(0u, 3'600'000u));
-  command.add_flag("--durable", options.durable, "Keep logs on disk, not in memory");
-}
-
 }  // namespace
 
 void add_run_command(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("run", "Run a command and record its GPU memory");
   const auto options = std::make_shared<RunOptions>();
-  add_options(*command, *options);
+  add_run_options(*command, *options);
   command->footer("Usage: fragscope run [OPTIONS] -- COMMAND [ARGUMENTS]");
   command->callback([options, &context] {
     options->command = context.command_line;

@@ -92,7 +92,8 @@ std::optional<uint64_t> least_room(const report::HostMemoryData& host) {
   std::optional<uint64_t> room = host.peak.available;
   for (const report::HostMomentData& moment : host.series) {
     if (!moment.cgroup_limit || !moment.cgroup_used) continue;
-    const uint64_t left = *moment.cgroup_limit - std::min(*moment.cgroup_limit, *moment.cgroup_used);
+    const uint64_t left =
+        *moment.cgroup_limit - std::min(*moment.cgroup_limit, *moment.cgroup_used);
     room = std::min(room.value_or(UINT64_MAX), left);
   }
   return room;
@@ -142,7 +143,7 @@ LoadingFacts data_loading_facts(OpenRun& run, uint64_t cores) {
     }
     if (trainer != 0 && held <= most) continue;
     most = held;
-    trainer = process.pid;
+    trainer = pid_on_host(reader.process());
     take_trainer(measured, reader, events.stream(), facts);
   }
   if (const auto host = host_memory_data(run)) take_host(*host, trainer, facts);

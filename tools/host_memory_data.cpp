@@ -1,6 +1,7 @@
 #include "tools/host_memory_data.h"
 
 #include <algorithm>
+#include <charconv>
 
 namespace fragscope::tools {
 namespace {
@@ -27,12 +28,21 @@ report::HostMomentData moment_data(const trace::HostSample& sample) {
 bool is_recorded(const OpenRun& run, const trace::HostProcess& process) {
   return std::any_of(run.processes.begin(), run.processes.end(),
                      [&](const trace::TraceReader& reader) {
-                       return reader.process().pid == process.pid &&
+                       return pid_on_host(reader.process()) == process.pid &&
                               reader.process().start_ticks == process.start_ticks;
                      });
 }
 
 }  // namespace
+
+uint32_t pid_on_host(const trace::ProcessInfo& process) {
+  const auto here = process.properties.find("host_pid");
+  uint32_t pid = process.pid;
+  if (here != process.properties.end()) {
+    std::from_chars(here->second.data(), here->second.data() + here->second.size(), pid);
+  }
+  return pid;
+}
 
 std::optional<report::HostMemoryData> host_memory_data(const OpenRun& run) {
   if (!run.host) return std::nullopt;

@@ -1,12 +1,17 @@
 #include "tools/log_place.h"
 
 #include <fmt/format.h>
+#include <grp.h>
 #include <linux/magic.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
 
 #include "log/log_layout.h"
 
@@ -24,6 +29,12 @@ uint64_t free_memory_bytes(const std::string& directory) {
     return 0;
   }
   return status.f_bavail * static_cast<uint64_t>(status.f_bsize);
+}
+
+// A user's own directory is closed to others of a group, whatever lies in it.
+bool others_may_enter(const std::string& directory) {
+  struct stat info {};
+  return ::stat(directory.c_str(), &info) == 0 && (info.st_mode & S_IXOTH) != 0;
 }
 
 }  // namespace
@@ -45,7 +56,7 @@ LogPlace choose_log_place(const LogPlaceRequest& request) {
   }
   for (const std::string& parent : memory_directories()) {
     const uint64_t free = free_memory_bytes(parent);
-    if (free < kLeastFreeBytes) continue;
+    if (free < kLeastFreeBytes || (request.group && !others_may_enter(parent))) continue;
     std::string name = parent + "/fragscope-XXXXXX";
     if (::mkdtemp(name.data()) == nullptr) continue;
     place.directory = name;
@@ -55,6 +66,28 @@ LogPlace choose_log_place(const LogPlaceRequest& request) {
   }
   place.reason = fmt::format("no memory file system with {} MiB free", kLeastFreeBytes >> 20);
   return place;
+}
+
+Result<gid_t> find_group(const std::string& text) {
+  gid_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && stop == end) return number;
+  errno = 0;
+  if (const group* const found = ::getgrnam(text.c_str())) return found->gr_gid;
+  return Error{ErrorCode::kInvalidArgument, "no group is called '" + text + "'"};
+}
+
+Status share_with_group(const std::string& path, gid_t group) {
+  struct stat info {};
+  const bool seen = ::lstat(path.c_str(), &info) == 0;
+  const mode_t mode = info.st_mode & 07777;
+  if (seen && ::lchown(path.c_str(), static_cast<uid_t>(-1), group) == 0 &&
+      ::chmod(path.c_str(), mode | (mode & S_IRWXU) >> 3) == 0) {
+    return Done{};
+  }
+  return Error{ErrorCode::kPermission, fmt::format("{}: cannot be given to group {}: {}", path,
+                                                   group, std::strerror(errno))};
 }
 
 }  // namespace fragscope::tools

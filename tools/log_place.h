@@ -2,6 +2,8 @@
 // target up, and small enough to leave the memory file system to the program.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,10 +32,17 @@ struct LogPlaceRequest {
   std::string run_directory;  // absolute
   std::optional<uint64_t> log_bytes;
   bool durable = false;  // on disk: survives the machine, not only the process
+  // Processes of this group record too: only a place that they can enter will do.
+  std::optional<gid_t> group;
 };
 
 // Never an error: the run directory is the last resort. At most an eighth of a memory file system's
 // free space goes to one log.
 LogPlace choose_log_place(const LogPlaceRequest& request);
+
+// A group by name or number. Errors: kInvalidArgument, kNotFound.
+Result<gid_t> find_group(const std::string& text);
+// Gives the group what the owner of a file or directory may do. Errors: kPermission.
+Status share_with_group(const std::string& path, gid_t group);
 
 }  // namespace fragscope::tools

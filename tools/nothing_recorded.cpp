@@ -28,13 +28,12 @@ std::string why_nothing_recorded(const std::map<std::string, std::string>& notes
   }
   const auto seen = notes.find(kDriverSeenNote);
   if (seen != notes.end() && seen->second == "1") {
-    return "CUDA's driver was loaded, but no memory was asked of it (or a limit on the size of "
-           "files, "
-           "ulimit -f, kept the log from being made)";
+    return "CUDA's driver was loaded, but no memory was asked of it";
   }
   return "no process of the command loaded CUDA's driver with the recorder in it: it does not use "
-         "CUDA, is linked statically as a whole, or ran where our environment did not reach "
-         "(env -i, setuid, a container, another host)";
+         "CUDA, is linked statically as a whole, ran where our environment did not reach "
+         "(env -i, setuid, a container, another host), or gave up its user before it did "
+         "(--log-group)";
 }
 
 }  // namespace fragscope::tools

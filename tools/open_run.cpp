@@ -210,7 +210,9 @@ std::vector<std::string> losses_of(const trace::ProcessInfo& process) {
   };
   const replay::ProcessFacts facts = replay::facts_of(process);
   add(facts.dropped_events, "were dropped, the log was full");
-  add(facts.overwritten_events, "were overwritten by newer ones (--ring)");
+  if (facts.overwritten_events > 0) {
+    lines.push_back(fmt::format("process {}: {}", process.pid, replay::overwritten_text(facts)));
+  }
   add(facts.unwritten_events, "were not written (--max-trace)");
   return lines;
 }

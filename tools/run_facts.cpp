@@ -72,6 +72,7 @@ void count_events(trace::TraceReader& reader, ProcessFacts& facts) {
   reader.rewind();
   for (Event event; reader.next(event); ++facts.events) {
     ++counts[event.kind];
+    if ((event.flags & kFlagRefused) != 0) ++facts.refused;
     if (event.kind == EventKind::mark && (event.flags & kFlagSettings) != 0) {
       facts.changed_at[event.aux] = event.seq;
     }

@@ -29,6 +29,7 @@ struct ProcessFacts {
   std::vector<std::string> cuda_runtimes;
   std::map<std::string, uint64_t> unhooked;  // resolver requests that passed through, by symbol
   std::optional<report::DamageData> damage;
+  uint64_t refused = 0;                     // by a cap, or on purpose
   std::map<uint64_t, uint64_t> changed_at;  // change of settings (kFlagSettings), by number -> seq
 };
 

@@ -28,6 +28,7 @@ struct RunOptions {
   std::optional<uint32_t> depth;
   std::string log_bytes;  // a size; empty: chosen by what the memory file system has
   bool durable = false;
+  std::string log_group;     // who may make logs beside this user: name or number; empty: nobody
   bool ring = false;         // full logs keep the newest events
   std::string min_size;      // a size: smaller memory gets no call stack
   std::string max_trace;     // a size: of all traces together

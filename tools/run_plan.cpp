@@ -16,6 +16,7 @@
 #include "model/version_profile.h"
 #include "tools/alloc_conf.h"
 #include "tools/command.h"
+#include "tools/log_place.h"
 #include "tools/program_lookup.h"
 #include "tools/simulation.h"
 #include "tools/subprocess.h"
@@ -129,15 +130,31 @@ void prepare_adaptor(const RunOptions& options, const Environment& user, RunPlan
   }
 }
 
+// CUDA's own allocator has no blocks to split and no segments of ours.
+void warn_of_idle_settings(const std::string& conf, const RunOptions& options) {
+  const auto config = model::parse_config(conf, model::version_profiles().back());
+  if (!config || config->backend != "cudaMallocAsync" || options.quiet) return;
+  std::string idle;
+  for (const char* key : {"max_split_size_mb", "roundup_power2_divisions",
+                          "garbage_collection_threshold", "expandable_segments"}) {
+    if (conf.find(key) != std::string::npos) idle += (idle.empty() ? "" : ", ") + std::string(key);
+  }
+  if (idle.empty()) return;
+  warn("backend:cudaMallocAsync is CUDA's own allocator, which does not know " + idle +
+       ": it changes nothing there");
+}
+
 // Every PyTorch process gets the settings through its own variable, also those that a script
 // starts.
-MaybeFailure enforce_native(const std::string& changes, const Environment& user, RunPlan& plan) {
+MaybeFailure enforce_native(const RunOptions& options, const std::string& changes,
+                            const Environment& user, RunPlan& plan) {
   const std::string version = plan.torch ? plan.torch->version : "";
   const auto merged = native_alloc_conf(user, changes, version);
   if (!merged.ok()) return usage(merged.error());
   set_variable(plan.environment, "PYTORCH_CUDA_ALLOC_CONF", merged.value());
   plan.notes["enforce"] = "native";
   plan.notes["alloc_conf"] = merged.value();
+  warn_of_idle_settings(merged.value(), options);
   return std::nullopt;
 }
 
@@ -149,6 +166,15 @@ bool can_be_served(const std::string& changes) {
 void ask_for_shim(const char* mode, const std::string& changes, RunPlan& plan) {
   set_variable(plan.environment, "FRAGSCOPE_ENFORCE", mode);
   set_variable(plan.environment, "FRAGSCOPE_ALLOC_CONF", changes);
+}
+
+// PyTorch's segments are the blocks of the shim's allocator; the recording tells that one's.
+void warn_of_second_cache(const RunOptions& options, const RunPlan& plan) {
+  if (!plan.torch || options.quiet) return;
+  warn(
+      "--enforce shim puts a second cache under PyTorch's own, which keeps its settings: the "
+      "recording has PyTorch's segments as blocks and not what PyTorch does inside them; leave "
+      "--enforce out to give PyTorch the settings");
 }
 
 MaybeFailure enforce_shim(const RunOptions& options, const std::string& changes, RunPlan& plan) {
@@ -165,6 +191,7 @@ MaybeFailure enforce_shim(const RunOptions& options, const std::string& changes,
                   "native"});
   }
   ask_for_shim("shim", changes, plan);
+  warn_of_second_cache(options, plan);
   plan.notes["enforce"] = "shim";
   plan.notes["alloc_conf"] = changes;
   return std::nullopt;
@@ -215,7 +242,7 @@ MaybeFailure settle_caps(const RunOptions& options, RunPlan& plan) {
 // policy.
 MaybeFailure enforce_automatically(const RunOptions& options, const std::string& changes,
                                    const Environment& user, RunPlan& plan) {
-  if (const auto failure = enforce_native(changes, user, plan)) return failure;
+  if (const auto failure = enforce_native(options, changes, user, plan)) return failure;
   const bool served = can_be_served(changes);
   // For scripts that take the pluggable allocator, also without the recorder.
   if (served) set_variable(plan.environment, "FRAGSCOPE_ALLOC_CONF", changes);
@@ -244,7 +271,7 @@ MaybeFailure settle_enforcement(const RunOptions& options, const Environment& us
         {ErrorCode::kInvalidArgument,
          "--enforce needs something to enforce: --max-split-size-mb, --alloc-conf or --plan"});
   }
-  if (options.enforce == "native") return enforce_native(changes, user, plan);
+  if (options.enforce == "native") return enforce_native(options, changes, user, plan);
   if (options.enforce == "shim") return enforce_shim(options, changes, plan);
   return enforce_automatically(options, changes, user, plan);
 }
@@ -255,6 +282,18 @@ MaybeFailure take_size(const std::string& option, const std::string& text, uint6
   if (!bytes.ok()) return usage({bytes.error().code, option + ": " + bytes.error().text});
   if (*bytes == 0) return usage({ErrorCode::kInvalidArgument, option + ": must not be 0"});
   out = *bytes;
+  return std::nullopt;
+}
+
+MaybeFailure settle_log_group(const RunOptions& options, RunPlan& plan) {
+  if (options.log_group.empty()) return std::nullopt;
+  if (options.durable) {
+    return usage({ErrorCode::kInvalidArgument,
+                  "--log-group opens a place in memory: it cannot go with --durable"});
+  }
+  const auto group = find_group(options.log_group);
+  if (!group.ok()) return usage({group.error().code, "--log-group: " + group.error().text});
+  plan.log_group = *group;
   return std::nullopt;
 }
 
@@ -303,6 +342,7 @@ std::variant<RunPlan, PlanFailure> make_run_plan(const RunOptions& options) {
   if (plan.gpu) preload.stand_ins = preloaded_stand_ins(plan.installation);
   plan.environment = target_environment(user, plan.installation, preload);
   if (const auto failure = settle_recording(options, user, plan)) return *failure;
+  if (const auto failure = settle_log_group(options, plan)) return *failure;
   find_command_torch(options, user, plan);
   if (const auto failure = settle_enforcement(options, user, plan)) return *failure;
   if (const auto failure = settle_plan(options, plan)) return *failure;

@@ -26,6 +26,7 @@ struct RunPlan {
   Environment environment;                   // of the command, without the places of logs
   std::map<std::string, std::string> notes;  // for run.json and the summary
   std::optional<uint64_t> log_bytes;
+  std::optional<gid_t> log_group;  // whose members may record beside this user
   enforce::Limits limits;
   uint64_t min_stack_bytes = 0;  // smaller memory gets no call stack
   uint64_t max_trace_bytes = 0;  // of all traces together; 0: no bound

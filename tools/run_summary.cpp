@@ -67,10 +67,13 @@ void print_run_summary(const RunOutcome& outcome) {
                      plural(summary.dropped_events, "event")));
   }
   if (summary.overwritten_events > 0) {
-    warn(
-        fmt::format("{} overwritten by newer ones in the ring: the recording begins in the middle "
-                    "of the run; give it more with --log-bytes",
-                    plural(summary.overwritten_events, "event")));
+    warn(fmt::format("{} overwritten by newer ones in the ring{}; give it more with --log-bytes",
+                     plural(summary.overwritten_events, "event"),
+                     summary.overwritten_between == 0
+                         ? std::string(": the recording begins in the middle of the run")
+                         : fmt::format(", {} of them between recorded ones: figures may be too low "
+                                       "or too high",
+                                       summary.overwritten_between)));
   }
   if (summary.unwritten_events > 0) {
     warn(fmt::format("{} not written: the traces reached --max-trace",

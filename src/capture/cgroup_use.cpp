@@ -92,8 +92,8 @@ std::optional<std::string> group_in(std::string_view text, const CgroupMount& mo
 // taken for that.
 std::string below_mount(std::string group, const std::string& root) {
   const std::string prefix = root == "/" ? "" : root;
-  const bool shown = group.starts_with(prefix) &&
-                     (group.size() == prefix.size() || group[prefix.size()] == '/');
+  const bool shown =
+      group.starts_with(prefix) && (group.size() == prefix.size() || group[prefix.size()] == '/');
   group = shown ? group.substr(prefix.size()) : "";
   if (group == "/" || group.starts_with("/..")) group.clear();
   return group;

@@ -20,7 +20,8 @@ struct CgroupMount {
 };
 
 struct CgroupUse {
-  std::optional<uint64_t> used;   // without page cache that can be dropped, as docker and Kubernetes count
+  std::optional<uint64_t>
+      used;  // without page cache that can be dropped, as docker and Kubernetes count
   std::optional<uint64_t> limit;  // absent: it has none
 };
 

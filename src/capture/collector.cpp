@@ -11,6 +11,7 @@
 #include "capture/host_sampler.h"
 #include "capture/process_log.h"
 #include "capture/process_state.h"
+#include "capture/spare_log.h"
 
 namespace fragscope::capture {
 namespace {
@@ -30,6 +31,7 @@ struct Collector::State {
   std::map<std::string, std::unique_ptr<ProcessLog>> logs;  // by path of the log
   std::vector<std::string> warnings;
   std::optional<HostSampler> host;
+  std::optional<SpareLog> spare;
   bool run_info_refused = false;
   bool finished = false;
 
@@ -159,6 +161,7 @@ Summary Collector::State::summary() const {
     summary.dropped_events += process.dropped_events();
     summary.torn_records += process.torn_records();
     summary.overwritten_events += process.overwritten_events();
+    summary.overwritten_between += process.overwritten_between();
     summary.unwritten_events += process.unwritten_events();
   }
   summary.warnings = warnings;
@@ -181,11 +184,13 @@ Result<Collector> Collector::open(CollectorOptions options) {
     state->host.emplace(HostSamplerOptions{given.run_directory, given.log_directory, "/dev/shm",
                                            given.host_interval_ns, given.host_root});
   }
+  if (given.spare_log) state->spare.emplace(given.log_directory);
   return Collector(std::move(state));
 }
 
 Status Collector::poll() {
   state_->scan_all();
+  if (state_->spare) state_->spare->keep();
   Status drained = state_->drain_all();
   state_->look_at_host();
   return drained;
@@ -228,6 +233,7 @@ uint64_t Collector::live_processes() const {
 Result<Summary> Collector::finish(trace::ProcessExit exit) {
   State& s = *state_;
   static_cast<void>(poll());  // what it reports is in the warnings
+  s.spare.reset();
   if (s.host) s.keep(s.host->finish(s.has_traces()));
   bool complete = true;
   for (auto& entry : s.logs) {

@@ -32,16 +32,19 @@ struct CollectorOptions {
   uint64_t host_interval_ns = 0;
   // Its descendants, and itself unless it is this process, are the command's processes.
   uint32_t host_root = 0;
+  // Keep a small log ready in log_directory for processes that may make none (spare_log.h).
+  bool spare_log = false;
 };
 
 struct Summary {
   uint64_t processes = 0;  // that left a trace
   uint64_t still_running = 0;
   uint64_t events = 0;
-  uint64_t dropped_events = 0;      // found no room in their log
-  uint64_t torn_records = 0;        // their writer died in the middle
-  uint64_t overwritten_events = 0;  // of rings: newer ones took their place
-  uint64_t unwritten_events = 0;    // beyond max_trace_bytes
+  uint64_t dropped_events = 0;       // found no room in their log
+  uint64_t torn_records = 0;         // their writer died in the middle
+  uint64_t overwritten_events = 0;   // of rings: newer ones took their place
+  uint64_t overwritten_between = 0;  // of these: between events that were recorded
+  uint64_t unwritten_events = 0;     // beyond max_trace_bytes
   // One line each: a log that could not be drained and where it is, a foreign file, …
   std::vector<std::string> warnings;
 };

@@ -110,7 +110,8 @@ Result<FinishedRun> finish_run(const std::string& run_directory) {
   }
   FinishedRun result;
   for (const std::string& log : logs) take_log(run_directory, log, result);
-  if (!info || result.living > 0 || !result.warnings.empty()) return result;
+  const bool was_whole = info && info->sealed && result.finished == 0;
+  if (!info || was_whole || result.living > 0 || !result.warnings.empty()) return result;
   info->sealed = true;
   info->log_directory.clear();
   if (info->exit.kind == trace::ExitKind::running) info->exit.kind = trace::ExitKind::vanished;
@@ -119,7 +120,8 @@ Result<FinishedRun> finish_run(const std::string& run_directory) {
       process.exit.kind = trace::ExitKind::vanished;
     }
   }
-  info->notes["finished_later"] = "the recorder was killed; its logs were collected afterwards";
+  info->notes["finished_later"] =
+      "the recorder had gone before its processes ended; their logs were collected afterwards";
   if (Status written = trace::write_run_info(run_directory, *info); !written) {
     return written.error();
   }

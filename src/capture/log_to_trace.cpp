@@ -26,6 +26,16 @@ bool is_of_events(log::BlobKind kind) {
          kind == log::BlobKind::python_frame || kind == log::BlobKind::module;
 }
 
+// "0:4711 90000:12": so many events are missing after that one.
+std::string gaps_text(const std::vector<log::LogReader::Gap>& gaps) {
+  std::string text;
+  for (const auto& [after_seq, events] : gaps) {
+    if (!text.empty()) text += ' ';
+    text += std::to_string(after_seq) + ":" + std::to_string(events);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::optional<trace::Module> parse_module(std::string_view text) {
@@ -147,6 +157,7 @@ Status LogToTrace::seal(log::LogReader& reader, trace::ProcessExit exit) {
   }
   if (const uint64_t overwritten = reader.overwritten_events(); overwritten != 0) {
     process->properties["log.overwritten_events"] = std::to_string(overwritten);
+    process->properties["log.gaps"] = gaps_text(reader.gaps());
   }
   if (unwritten_events_ != 0) {
     process->properties["trace.unwritten_events"] = std::to_string(unwritten_events_);

@@ -32,10 +32,10 @@ ProcessLog::ProcessLog(std::string log_path, std::string trace_path)
 bool ProcessLog::alive() const {
   if (phase_ != Phase::waiting && phase_ != Phase::draining) return false;
   if (noted_exit_ || pid_ == 0) return false;
-  if (process_is_alive(pid_, start_ticks_)) return true;
+  if (process_is_alive(pid(), start_ticks_)) return true;
   // Dead, but its parent has not waited for it: how it ended will be known then, from the caller or
   // from the kernel.
-  return is_unreaped_child(pid_) || (watch_ && watch_->usable() && is_zombie(pid_, start_ticks_));
+  return is_unreaped_child(pid()) || (watch_ && watch_->usable() && is_zombie(pid(), start_ticks_));
 }
 
 Status ProcessLog::drain() {
@@ -88,7 +88,8 @@ bool ProcessLog::open() {
   obstacle_.reset();
   pid_ = identity->pid;
   start_ticks_ = identity->start_ticks;
-  watch_.emplace(pid_);
+  pid_here_ = fragscope::capture::pid_here(pid_, start_ticks_).value_or(0);
+  watch_.emplace(pid());
   reader_.emplace(std::move(reader).value());
   return true;
 }
@@ -104,6 +105,10 @@ Status ProcessLog::start_trace() {
   auto writer = trace::TraceWriter::start(*file_, *process);
   if (!writer) return writer.error();
   writer_.emplace(std::move(writer).value());
+  if (pid() != pid_) {
+    Status told = writer_->add_property("host_pid", std::to_string(pid()));
+    if (!told) return told;
+  }
   converter_.emplace(*reader_, *writer_, UINT64_MAX);
   if (stopped_) converter_->stop_writing();
   flushed_position_ = reader_->position();
@@ -170,6 +175,13 @@ void ProcessLog::stop_writing() {
   if (converter_) converter_->stop_writing();
 }
 
+uint64_t ProcessLog::overwritten_between() const {
+  if (!reader_) return overwritten_between_;
+  const auto& gaps = reader_->gaps();
+  const bool at_first = !gaps.empty() && gaps.front().after_seq == 0;
+  return reader_->overwritten_events() - (at_first ? gaps.front().events : 0);
+}
+
 // First the file, then the slots: a collector that dies between the two loses nothing.
 Status ProcessLog::publish() {
   if (Status status = flush(); !status) return status;
@@ -204,6 +216,7 @@ Status ProcessLog::fail(const Error& error) {
 void ProcessLog::discard(Phase phase) {
   phase_ = phase;
   torn_records_ = torn_records();
+  overwritten_between_ = overwritten_between();
   overwritten_events_ = overwritten_events();
   trace_bytes_ = trace_bytes();
   unwritten_events_ = unwritten_events();

@@ -56,14 +56,16 @@ class ProcessLog {
   bool alive() const;
   const std::string& log_path() const { return log_path_; }
   const std::optional<Error>& obstacle() const { return obstacle_; }
-  // Of the trace, once draining; pid is also known from the file's name before.
-  uint32_t pid() const { return pid_; }
+  // The process's number here, where it is not what the process calls itself.
+  uint32_t pid() const { return pid_here_ != 0 ? pid_here_ : pid_; }
   uint64_t events() const {  // in the trace
     return (reader_ ? reader_->events() : events_) - unwritten_events();
   }
   uint64_t overwritten_events() const {
     return reader_ ? reader_->overwritten_events() : overwritten_events_;
   }
+  // Of these: between events that were recorded.
+  uint64_t overwritten_between() const;
   uint64_t dropped_events();  // of a log that nobody drains any more too, as it is now
   uint64_t torn_records() const { return reader_ ? reader_->torn_records() : torn_records_; }
   trace::RunProcess run_process() const;
@@ -83,7 +85,8 @@ class ProcessLog {
   std::string log_path_;
   std::string trace_path_;
   Phase phase_ = Phase::waiting;
-  uint32_t pid_ = 0;
+  uint32_t pid_ = 0;       // as the process calls itself
+  uint32_t pid_here_ = 0;  // 0: it was gone before that was asked
   uint64_t start_ticks_ = 0;
   std::optional<trace::ProcessExit> noted_exit_;
   std::optional<ExitWatch> watch_;
@@ -93,6 +96,7 @@ class ProcessLog {
   uint64_t dropped_events_ = 0;
   uint64_t torn_records_ = 0;
   uint64_t overwritten_events_ = 0;
+  uint64_t overwritten_between_ = 0;
   uint64_t unwritten_events_ = 0;
   uint64_t trace_bytes_ = 0;
   bool stopped_ = false;

@@ -3,7 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 namespace fragscope::capture {
@@ -63,11 +67,61 @@ bool is_gone(const ProcStat& stat) {
 
 }  // namespace
 
-bool process_is_alive(uint32_t pid, uint64_t start_ticks) {
+namespace {
+
+bool is_alive_here(uint32_t pid, uint64_t start_ticks) {
   const auto stat = read_proc_stat(pid);
   if (!stat) return false;
   if (start_ticks != 0 && stat->start_ticks != start_ticks) return false;
   return !is_gone(*stat);
+}
+
+}  // namespace
+
+// NSpid:\t4711\t1
+std::vector<uint32_t> parse_pids(std::string_view status) {
+  constexpr std::string_view kKey = "\nNSpid:";
+  std::vector<uint32_t> pids;
+  const size_t at = status.find(kKey);
+  if (at == std::string_view::npos) return pids;
+  std::string_view rest = status.substr(at + kKey.size());
+  rest = rest.substr(0, rest.find('\n'));
+  while (!rest.empty()) {
+    rest.remove_prefix(std::min(rest.find_first_not_of("\t "), rest.size()));
+    uint32_t pid = 0;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), pid);
+    if (error != std::errc()) break;
+    pids.push_back(pid);
+    rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+  }
+  return pids;
+}
+
+std::vector<uint32_t> pids_of(uint32_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  return parse_pids(text);
+}
+
+std::optional<uint32_t> pid_here(uint32_t pid, uint64_t start_ticks) {
+  if (is_alive_here(pid, start_ticks)) return pid;
+  if (start_ticks == 0) return std::nullopt;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    uint64_t here = 0;
+    if (!number(name, here) || !is_alive_here(static_cast<uint32_t>(here), start_ticks)) continue;
+    const std::vector<uint32_t> pids = pids_of(static_cast<uint32_t>(here));
+    if (pids.size() > 1 && std::find(pids.begin() + 1, pids.end(), pid) != pids.end()) {
+      return static_cast<uint32_t>(here);
+    }
+  }
+  return std::nullopt;
+}
+
+bool process_is_alive(uint32_t pid, uint64_t start_ticks) {
+  return pid_here(pid, start_ticks).has_value();
 }
 
 bool is_zombie(uint32_t pid, uint64_t start_ticks) {

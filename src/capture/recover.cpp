@@ -36,6 +36,13 @@ uint64_t files_unchanged_since(const trace::ProcessInfo& process, bool alive) {
   return alive ? UINT64_MAX : process.realtime_ns;
 }
 
+// As the collector does: a process of a container calls itself otherwise than it is called here.
+Status note_host_pid(trace::TraceWriter& writer, const trace::ProcessInfo& process) {
+  const auto here = pid_here(process.pid, process.start_ticks);
+  if (!here || *here == process.pid) return Done{};
+  return writer.add_property("host_pid", std::to_string(*here));
+}
+
 Result<Bytes> convert_all(LogReader& reader, std::optional<bool> process_alive) {
   const auto process = process_of(reader);
   if (!process) return process.error();
@@ -44,6 +51,7 @@ Result<Bytes> convert_all(LogReader& reader, std::optional<bool> process_alive) 
   trace::MemorySink sink;
   auto writer = trace::TraceWriter::start(sink, *process);
   if (!writer) return writer.error();
+  if (Status noted = note_host_pid(*writer, *process); !noted) return noted.error();
   LogToTrace converter(reader, *writer, files_unchanged_since(*process, alive));
   return finish_from_log(reader, converter, sink, alive);
 }
@@ -137,6 +145,7 @@ Result<Bytes> recover_once(const std::string& trace_path, const std::string& log
   trace::MemorySink sink;
   auto writer = trace::TraceWriter::start(sink, *process);
   if (!writer) return writer.error();
+  if (Status noted = note_host_pid(*writer, *process); !noted) return noted.error();
   const auto copied = copy_trace(*from, *writer);
   if (!copied) return copied.error();
   log->resume(from->process().log_position, copied->last_seq, copied->last_time_ns);

@@ -143,6 +143,7 @@ void LogReader::resume(uint64_t position, uint64_t seq, uint64_t time_ns) {
   last_time_ns_ = time_ns;
   if (has_ring()) {
     ring_position_ = position;
+    if (position > seq) lose(position - seq);  // the other reader did, here or before
     return;
   }
   known_before_ = position;

@@ -102,6 +102,14 @@ class LogReader {
   uint64_t torn_records() const { return torn_; }
   // Events of a ring that newer ones took the place of before they were read.
   uint64_t overwritten_events() const { return overwritten_; }
+  // Where they are missing: the first kMostGaps places, in order. The one after event 0 is the
+  // beginning.
+  struct Gap {
+    uint64_t after_seq = 0;
+    uint64_t events = 0;
+  };
+  static constexpr size_t kMostGaps = 16;
+  const std::vector<Gap>& gaps() const { return gaps_; }
 
   // Slots read but not given back to the writers yet.
   uint64_t unpublished() const { return position_ - published_; }
@@ -134,6 +142,7 @@ class LogReader {
   Result<uint64_t> read_ring(LogConsumer& consumer, bool process_alive, uint64_t max_slots);
   Result<uint64_t> read_events(LogConsumer& consumer, bool process_alive, uint64_t end,
                                uint64_t max_slots);
+  void lose(uint64_t events);
   struct RingSlot;
   bool pass_ring_slot(LogConsumer& consumer, const RingSlot& slot);
   Status look_again(uint64_t index, uint64_t count);
@@ -167,6 +176,7 @@ class LogReader {
   uint64_t ring_position_ = 0;
   std::optional<uint64_t> final_ring_end_;  // of a dead process's events
   uint64_t overwritten_ = 0;
+  std::vector<Gap> gaps_;
 };
 
 }  // namespace fragscope::log

@@ -60,7 +60,7 @@ Result<uint64_t> LogReader::read_events(LogConsumer& consumer, bool process_aliv
     const uint64_t oldest = newest > size ? newest - size : 0;
     if (ring_position_ < oldest) {
       const uint64_t lost = std::min(oldest, end) - ring_position_;
-      overwritten_ += lost;
+      lose(lost);
       ring_position_ += lost;
       passed += lost;
       continue;
@@ -86,6 +86,15 @@ Result<uint64_t> LogReader::read_events(LogConsumer& consumer, bool process_aliv
   return passed;
 }
 
+void LogReader::lose(uint64_t events) {
+  overwritten_ += events;
+  if (!gaps_.empty() && gaps_.back().after_seq == seq_) {
+    gaps_.back().events += events;
+  } else if (gaps_.size() < kMostGaps) {
+    gaps_.push_back({seq_, events});
+  }
+}
+
 Status LogReader::look_again(uint64_t index, uint64_t count) {
   std::atomic_thread_fence(std::memory_order_acquire);
   return pread_zero_filled(region_.fd(), kHeaderBytes + index * kSlotBytes,
@@ -102,11 +111,13 @@ bool LogReader::pass_ring_slot(LogConsumer& consumer, const RingSlot& slot) {
   if (is_event(slot.before) && slot.before == slot.after && (final || !slot.may_wait)) {
     if (!deliver_event(consumer, *slot.event, false)) ++torn_;
   } else if (slot.after >> 8 > wanted) {
-    ++overwritten_;
+    lose(1);
   } else if (slot.may_wait || (slot.writers_live && is_event(slot.after))) {
     return false;
+  } else if (slot.writers_live) {
+    lose(1);
   } else {
-    ++(slot.writers_live ? overwritten_ : torn_);
+    ++torn_;
   }
   ++ring_position_;
   return true;

@@ -15,6 +15,11 @@
 
 namespace fragscope::log {
 
+// A log that the recorder keeps ready, of zeros and with storage for all of it: for a process that
+// may not make a file as large (ulimit -f). Whoever renames it has it.
+inline constexpr char kSpareLogName[] = "spare.log";
+inline constexpr uint64_t kSpareLogChunks = 2;
+
 class SharedRegion {
  public:
   // Creates `path` (must not exist, is not followed if it is a link; mode 0600 whatever the umask

@@ -129,15 +129,39 @@ std::vector<std::string> limits_in_force(const std::map<std::string, std::string
                    " (--pinned-limit)");
   }
   if (const auto calls = of("limit.oom_at")) {
-    list.push_back("device allocation calls " + *calls + " failed on purpose (--oom-at)");
+    list.push_back("device allocation calls " + *calls +
+                   " fail on purpose, where the program gets that far (--oom-at)");
   }
   if (const auto rate = of("limit.fail_rate")) {
-    list.push_back("device allocation calls failed on purpose (--fail-rate " + *rate + ")");
+    list.push_back("device allocation calls fail on purpose with a probability of " + *rate +
+                   " (--fail-rate)");
   }
   if (const auto problem = of("limit.problem")) {
     list.push_back("the limits could not be enforced as asked: " + *problem);
   }
+  if (const auto problem = of("enforce.problem")) {
+    list.push_back("the settings could not be enforced as asked: " + *problem);
+  }
+  if (const auto problem = of("enforce_plan_problem")) {
+    list.push_back("the plan was not followed: " + *problem);
+  }
   return list;
+}
+
+std::string overwritten_text(const ProcessFacts& facts) {
+  const uint64_t between =
+      facts.overwritten_events - std::min(facts.overwritten_events, facts.overwritten_before);
+  const std::string start = std::to_string(facts.overwritten_events) +
+                            " events were overwritten by newer ones (--ring): ";
+  if (between == 0) {
+    return start +
+           "the recording begins in the middle of the run; figures are of what was allocated "
+           "since, "
+           "peaks are lower bounds";
+  }
+  return start + std::to_string(between) +
+         " of them between recorded ones, which the recorder read too late; allocations and frees "
+         "are missing, figures may be too low or too high";
 }
 
 ProcessFacts facts_of(const trace::ProcessInfo& process, const trace::TraceTables* tables) {
@@ -159,6 +183,10 @@ ProcessFacts facts_of(const trace::ProcessInfo& process, const trace::TraceTable
     }
   }
   facts.overwritten_events = to_number(facts.property("log.overwritten_events")).value_or(0);
+  const std::string gaps = facts.property("log.gaps").value_or("");
+  if (gaps.starts_with("0:")) {
+    facts.overwritten_before = to_number(gaps.substr(2, gaps.find(' ') - 2)).value_or(0);
+  }
   facts.unwritten_events = to_number(facts.property("trace.unwritten_events")).value_or(0);
   facts.block_source = to_source(facts.property("block_source"));
   return facts;

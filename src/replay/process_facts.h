@@ -45,6 +45,7 @@ struct ProcessFacts {
   uint64_t dropped_events = 0;
   uint64_t torn_records = 0;
   uint64_t overwritten_events = 0;          // of a ring: before, and between, what is in the trace
+  uint64_t overwritten_before = 0;          // of these: before all that is in the trace
   uint64_t unwritten_events = 0;            // beyond the bound of the trace, after what is in it
   std::optional<BlockSource> block_source;  // as the shim states it; absent: see the events
   std::map<std::string, std::string> properties;
@@ -64,6 +65,9 @@ struct ProcessFacts {
 // `tables`: nullptr leaves what comes from them empty or absent.
 ProcessFacts facts_of(const trace::ProcessInfo& process,
                       const trace::TraceTables* tables = nullptr);
+// Events that newer ones took the place of, which of them, and what that makes of the figures: a
+// sentence without a full stop. Only when overwritten_events is not 0.
+std::string overwritten_text(const ProcessFacts& facts);
 // What the process was held to (src/enforce/CAPS.md), in sentences without a full stop.
 std::vector<std::string> limits_in_force(const std::map<std::string, std::string>& properties);
 std::string_view exit_kind_name(trace::ExitKind kind);

@@ -142,12 +142,6 @@ void note_changes(const VerifyPass& pass, const ProcessFacts& facts, RecordedPro
   }
 }
 
-std::string overwritten_reason(const ProcessFacts& facts) {
-  return std::to_string(facts.overwritten_events) +
-         " events were overwritten by newer ones (--ring): the recording begins in the middle of "
-         "the run, and what was allocated before is not known";
-}
-
 // A snapshot of segments alone.
 bool nothing_to_replay(const RecordedProcess& process) {
   return process.source == BlockSource::snapshot &&
@@ -171,7 +165,7 @@ RecordedProcess read_process(EventStream& events, const ProcessFacts& facts,
   process.rules = recorded_rules(facts, settings.split_rule, process.assumptions);
   VerifyPass pass(events, facts, process.rules, {settings.with_calls, settings.with_seqs});
   process.source = pass.plane.source();
-  if (facts.overwritten_events > 0) process.assumptions.push_back(overwritten_reason(facts));
+  if (facts.overwritten_events > 0) process.assumptions.push_back(overwritten_text(facts));
   if (process.source == BlockSource::none) {
     process.modelled = true;
     process.devices = driver_calls(events, facts, pass.plane.saw_served_calls(), settings);
@@ -197,7 +191,7 @@ RecordedProcess read_process(EventStream& events, const ProcessFacts& facts,
                       "replay"
                     : undecidable_reason(pass.plane, process);
   if (facts.overwritten_events > 0 && process.undecidable.empty()) {
-    process.undecidable = overwritten_reason(facts);
+    process.undecidable = overwritten_text(facts);
   }
   return process;
 }

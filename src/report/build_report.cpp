@@ -209,10 +209,12 @@ void note_source(const ProcessMetrics& measured, std::vector<std::string>& notes
 
 void note_gaps(const replay::ProcessFacts& facts, std::vector<std::string>& notes) {
   if (facts.overwritten_events > 0) {
-    notes.push_back(std::to_string(facts.overwritten_events) +
-                    " events were overwritten by newer ones (--ring): the recording begins in the "
-                    "middle of the run; figures are of what was allocated since, peaks are lower "
-                    "bounds");
+    notes.push_back(replay::overwritten_text(facts));
+  }
+  if (facts.dropped_events > 0) {
+    notes.push_back(std::to_string(facts.dropped_events) +
+                    " events found no room in the log: allocations and frees are missing, figures "
+                    "may be too low or too high");
   }
   if (facts.unwritten_events > 0) {
     notes.push_back(std::to_string(facts.unwritten_events) +

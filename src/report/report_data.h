@@ -51,8 +51,8 @@ struct HostMomentData {
   std::optional<uint64_t> shm_total;
   uint64_t recorder_shm = 0;
   std::optional<uint64_t> available;
-  std::optional<uint64_t> cgroup_used;   // of the control group with least room
-  std::optional<uint64_t> cgroup_limit;  // absent: no limit, or not seen
+  std::optional<uint64_t> cgroup_used;         // of the control group with least room
+  std::optional<uint64_t> cgroup_limit;        // absent: no limit, or not seen
   std::map<uint32_t, HostUseData> by_process;  // key: index into HostMemoryData::processes
 };
 

@@ -443,9 +443,12 @@ std::string damage_text(const DamageData& damage) {
   const std::string whole = damage.events_recorded
                                 ? fmt::format("{} events", *damage.events_recorded)
                                 : "an unknown number of events";
-  return fmt::format("the trace is damaged{}, {}{} of {} could be read", place,
+  return fmt::format("the trace is damaged{}, {}{} of {} could be read{}", place,
                      damage.events_read == damage.events_recorded ? "" : "only ",
-                     damage.events_read, whole);
+                     damage.events_read, whole,
+                     damage.events_read == damage.events_recorded
+                         ? ""
+                         : "; these are whole, what comes after the place was not read");
 }
 
 std::string render_text(const ReportData& report, const TextStyle& style) {

@@ -1,7 +1,9 @@
 """What a recording may cost: a ring of the newest events, no stacks of small memory, bounds of traces."""
 
 import json
+import os
 import re
+import signal
 
 import pytest
 
@@ -43,7 +45,8 @@ def test_a_ring_keeps_the_newest_events_through_sigkill(fragscope):
     text = fragscope("info", directory, check=True).stdout.decode()
     assert f"{overwritten(info)} events overwritten by newer ones" in text
     report = fragscope("report", directory, check=True).stdout.decode()
-    assert "the recording begins in the middle of the run" in report
+    assert "the recording begins in the middle of the run" in report and "peaks are lower bounds" in report
+    assert f"{overwritten(info)} missing before the first event" in text
 
 
 def test_without_a_ring_the_oldest_events_stay_and_the_rest_is_counted(fragscope):
@@ -69,6 +72,35 @@ def test_a_ring_under_a_collector_counts_what_it_lost(fragscope, options):
     assert run.events()[-1]["size"] == 8888
     told = "overwritten by newer ones" in run.finished.stderr.decode()
     assert told == (overwritten(info) > 0)
+
+
+def test_a_recorder_that_lags_leaves_gaps_and_no_figure_is_called_a_bound(fragscope):
+    """It stands still while the ring comes round: frees are lost between recorded events."""
+    directory = fragscope.new_directory()
+    process = fragscope.start("run", "--ring", "--log-bytes", str(SMALLEST_LOG), "--gpu", "1GiB", "-o", directory,
+                              "--", *fragscope.steps("alloc", 7777, "pairs", 100, "wait", "free", "pairs", 30000,
+                                                     "say", "done", "wait"))
+    while process.stdout.readline() != b"waiting\n":
+        pass
+    while not (traces := list(directory.glob("*.fst"))):
+        os.sched_yield()  # until the recorder has taken up the process
+    fragscope("ctl", "flush", traces[0].name.split("-")[0], check=True)
+    process.send_signal(signal.SIGSTOP)
+    process.stdin.write(b"go\n")
+    process.stdin.flush()
+    assert [process.stdout.readline() for _ in range(2)] == [b"free -> error 0\n", b"done\n"]
+    process.send_signal(signal.SIGCONT)
+    _, said = process.communicate(b"go\n", timeout=60)
+    info = json.loads(fragscope("info", "--json", directory, check=True).stdout)
+    lost = overwritten(info)
+    assert info["processes"][0]["properties"]["log.gaps"] == f"201:{lost}" and lost > 30000
+    assert f"{lost} of them between recorded ones".encode() in said
+    report = json.loads(fragscope("report", "--json", directory, check=True).stdout)["processes"][0]
+    for words in (" ".join(report["notes"]), fragscope("replay", directory).stdout.decode(),
+                  fragscope("report", directory, check=True).stderr.decode()):
+        assert "may be too low or too high" in words and "lower bound" not in words
+    text = fragscope("info", directory, check=True).stdout.decode()
+    assert f"{lost} missing after event 201" in text
 
 
 def test_replay_says_that_history_begins_in_the_middle(fragscope):

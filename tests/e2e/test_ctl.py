@@ -193,3 +193,32 @@ def test_native_settings_without_pytorch_are_not_in_force(fragscope):
                            options=("-q", "--enforce", "native", "--max-split-size-mb", "40"))
     text = fragscope("info", run.directory, check=True).stdout.decode()
     assert "no PyTorch in this process: max_split_size_mb:40 not in force" in text
+
+
+def test_settings_are_taken_in_either_order(fragscope, started):
+    runner, pid, _ = started
+    for words in ((pid, "max_split_size_mb=64"), ("max_split_size_mb=64", pid)):
+        done = fragscope("ctl", "set", *words)
+        assert done.returncode == 1 and "does not enforce settings" in one_line(done.stderr)
+    done = fragscope("ctl", "set", "max_split_size_mb=64", "garbage_collection_threshold=0.5")
+    assert done.returncode == 2 and "PID" in one_line(done.stderr)
+
+
+def test_what_collect_knows_of_a_process_that_was_started_without_it(fragscope, build):
+    directory = fragscope.new_directory()
+    runner = preloaded(fragscope, build, directory, "alloc", 1000, "wait", "alloc", 2000, "wait")
+    collector = fragscope.start("collect", runner.pid)
+    assert collector.stderr.readline().startswith(b"fragscope: collecting process")
+    runner.communicate(b"\n\n", timeout=60)
+    collector.communicate(timeout=60)
+    assert collector.returncode == 0
+    run = Run(fragscope, directory, None)
+    assert sizes(run) == [1000, 2000]
+    told = run.info()["run"]
+    assert told["command"] == fragscope.steps("alloc", 1000, "wait", "alloc", 2000, "wait")
+    assert told["host"] and told["start_time"].endswith("Z") and told["sealed"]
+    assert list(told["notes"]) == ["collected"]
+    before = (directory / "run.json").read_bytes()
+    done = fragscope("collect", directory, check=True)  # there is nothing left to do, and nothing to note
+    assert b"of 0 processes" in done.stderr
+    assert (directory / "run.json").read_bytes() == before

@@ -1,7 +1,13 @@
 """Memory of the host as `fragscope run` sees it: processes without CUDA too."""
 
 import json
+import os
+import pathlib
 import sys
+
+import pytest
+
+from conftest import Run
 
 # A parent that makes CUDA calls through ctypes and a child that holds shared memory; both stay until
 # the collector has seen the child.
@@ -74,3 +80,45 @@ def test_a_damaged_record_of_the_host_spoils_nothing_else(fragscope):
     assert json.loads(done.stdout)["processes"][0]["events"] > 0
     (run.directory / "host.jsonl").write_text('{"host_memory": 9, "interval_ns": 5}\n')
     assert b"use a newer fragscope" in fragscope("info", run.directory, check=True).stderr
+
+
+LIMIT = 512 << 20
+
+
+@pytest.fixture
+def group():
+    """A control group with a limit on memory, of either kind; skips where none can be made."""
+    for parent, file in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        place = pathlib.Path(parent) / f"fragscope-test-{os.getpid()}"
+        try:
+            place.mkdir()
+        except OSError:
+            continue
+        try:
+            (place / file).write_text(str(LIMIT))
+        except OSError:
+            place.rmdir()
+            continue
+        yield place
+        place.rmdir()
+        return
+    pytest.skip("no control group can be made here")
+
+
+def test_the_limit_of_a_control_group_is_seen(fragscope, group):
+    directory = fragscope.new_directory()
+    runner = fragscope.start("run", "--gpu", "1GiB", "--sample-ms", "50", "-o", directory, "--", "bash", "-c",
+                             f'echo $$ > {group}/cgroup.procs; exec "$@"', "bash",
+                             *fragscope.steps("alloc", 4096, "wait"))
+    seen = directory / "host.jsonl"
+    while not (seen.exists() and f",{LIMIT}]" in seen.read_text()):
+        assert runner.poll() is None
+        os.sched_yield()
+    runner.communicate(b"\n", timeout=60)
+    run = Run(fragscope, directory, None)
+    peak = run.info()["host_memory"]["peak"]
+    assert peak["cgroup_limit_bytes"] == LIMIT
+    assert 0 < peak["cgroup_used_bytes"] < LIMIT
+    for command in ("info", "report"):
+        text = fragscope(command, run.directory, check=True).stdout.decode()
+        assert "of its limit of 512.00 MiB in use" in text

@@ -135,7 +135,7 @@ def test_many_failures_are_recorded_and_not_told_one_by_one(fragscope):
     assert sum(e["result"] == 2 for e in run.events()) == 190
     text = fragscope("explain", run.directory, check=True).stdout.decode()
     assert "cause: on_purpose" in text and "Nothing is wrong with the memory" in text
-    assert run.finished.stderr.count(b"note: device allocation calls 11+ failed on purpose") == 1
+    assert run.finished.stderr.count(b"note: device allocation calls 11+ fail on purpose") == 1
 
 
 def test_a_warning_comes_once_from_the_supervisor_and_stands_in_the_trace(fragscope):
@@ -157,3 +157,13 @@ def test_a_size_to_warn_at(fragscope):
                            options=("--warn-at", "10MiB", "--memory-limit", "512MiB",
                                     "--memory-limit-scope", "run"))
     assert "all processes of the run together hold 10.00 MiB" in run.finished.stderr.decode()
+
+
+def test_failures_that_the_program_does_not_reach_are_not_told_as_done(fragscope):
+    run = fragscope.record(str(fragscope.programs / "cuda_caps"), "calls", "3", options=("--oom-at", "20+"))
+    assert run.finished.stdout.decode().strip() == "..."
+    text = fragscope("info", run.directory, check=True).stdout.decode()
+    assert "fail on purpose, where the program gets that far (--oom-at)" in text and "failed on" not in text
+    assert "0 calls were refused" in text
+    hit = fragscope.record(str(fragscope.programs / "cuda_caps"), "calls", "3", options=("--oom-at", "2+"))
+    assert "2 calls were refused" in fragscope("info", hit.directory, check=True).stdout.decode()

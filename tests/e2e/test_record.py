@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -233,6 +234,104 @@ def test_file_size_limit_in_mid_run_leaves_the_program_alone(fragscope):
          str(directory), "--", *fragscope.steps("pairs", 300000, "say", "through", "exit", 3)],
         env=fragscope.environment, capture_output=True, check=False)
     assert (done.stdout, done.returncode) == (b"through\n", 3)
+
+
+@pytest.mark.parametrize("blocks", [1, 64, 2048])
+@pytest.mark.parametrize("options", [(), ("--durable",), ("--ring",)])
+def test_a_narrow_limit_on_files_inside_the_command(fragscope, blocks, options):
+    """ulimit -f below the smallest log: the process takes the one that the recorder keeps ready."""
+    limited = f'ulimit -f {blocks}; "$@"; "$@"'  # two processes, one after the other
+    run = fragscope.record("bash", "-c", limited, "bash", *fragscope.steps("alloc", 4096, "alloc", 8192),
+                           options=options)
+    assert run.finished.stdout == 2 * b"alloc 4096 -> error 0\nalloc 8192 -> error 0\n", run.finished.stderr
+    assert [event["size"] for event in run.events()] == [4096, 8192, 4096, 8192]
+    for process in run.info()["processes"]:
+        assert process["dropped_events"] == process["torn_records"] == 0
+    assert not list(run.directory.glob("spare*"))
+
+
+def test_a_log_that_may_not_grow_is_used_again(fragscope):
+    """More events than the limit has room for, drained while they come."""
+    run = fragscope.record("bash", "-c", 'ulimit -f 2048; exec "$@"', "bash",
+                           *fragscope.steps("pairs", 100, "wait", "pairs", 9000, "wait", "pairs", 9000, "wait",
+                                            "pairs", 9000), input=b"\n\n\n")
+    [process] = run.info()["processes"]
+    assert process["events"] + process["dropped_events"] == 2 * 27100
+    assert process["properties"]["log.capacity_bytes"] == str(2 * 16384 * 96)
+    assert "log.grow_errno" not in process["properties"]
+
+
+DROPS_ITS_USER = """
+import ctypes, os
+driver, cudart = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libcudart.so.13")
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+print(cudart.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(4096)))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_command_that_gives_up_root_before_it_uses_cuda(fragscope):
+    run = fragscope.record(sys.executable, "-c", DROPS_ITS_USER, options=["--log-group", "65534"])
+    assert run.finished.stdout == b"0\n", run.finished.stderr.decode()
+    [event] = run.events()
+    assert event["size"] == 4096
+    assert run.info()["run"]["sealed"]
+    used = json.loads(fragscope("report", "--json", run.directory, check=True).stdout)["processes"][0]
+    assert used["devices"][0]["driver_bytes"]["peak"] == 4096
+    # Nobody else gets in: without the option the place is its owner's alone.
+    closed = fragscope.record(sys.executable, "-c", DROPS_ITS_USER)
+    assert closed.finished.stderr.count(b"recorded nothing") == 1
+    assert b"--log-group" in closed.finished.stderr
+
+
+@pytest.mark.parametrize("options", [("--log-group", "no-such-group-here"), ("--log-group", ""),
+                                     ("--log-group", "0", "--durable")])
+def test_a_group_that_cannot_be_let_in_is_named(fragscope, options):
+    done = fragscope("run", "--gpu", "1GiB", "-o", fragscope.new_directory(), *options, "--", "true")
+    assert done.returncode == 2 and "--log-group" in one_line(done.stderr)
+
+
+def namespaces():
+    done = subprocess.run(["unshare", "-Urpf", "--mount-proc", "true"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+@pytest.mark.skipif(not namespaces(), reason="needs the right to make pid namespaces")
+@pytest.mark.parametrize("options", [(), ("--durable",)])
+def test_a_process_that_calls_itself_by_another_number(fragscope, options):
+    """A container: it is process 1 there. It is followed to its end, asked and waited for by its number here."""
+    directory = fragscope.new_directory()
+    runner = fragscope.start("run", "--gpu", "1GiB", "-o", directory, *options, "--", "unshare", "-Urpf",
+                             "--mount-proc", *fragscope.steps("alloc", 1000, "wait", "alloc", 2000, "wait",
+                                                              "pairs", 5000, "alloc", 3000, "kill", 9))
+    def until_it_waits():
+        while runner.stdout.readline() != b"waiting\n":
+            pass
+    def go_on():
+        runner.stdin.write(b"\n")
+        runner.stdin.flush()
+    until_it_waits()
+    while not list(directory.glob("*.fst")):
+        os.sched_yield()
+    go_on()
+    until_it_waits()
+    run = Run(fragscope, directory, None)
+    [process] = run.info()["processes"]
+    assert process["exit"]["kind"] == "running" and process["pid"] == 1
+    here = process["properties"]["host_pid"]
+    fragscope("ctl", "mark", here, "from outside", check=True)
+    fragscope("ctl", "flush", here, check=True)
+    go_on()
+    runner.communicate(timeout=60)
+    events = run.events()
+    assert [e["size"] for e in events if e["kind"] == "device_alloc" and e["size"] % 1000 == 0] == [1000, 2000, 3000]
+    assert kinds(events).count("device_free") == 5000
+    assert [e["text"] for e in events if e["kind"] == "mark"] == ["from outside"]
+    assert f"process 1 ({here} on the host)" in fragscope("info", directory, check=True).stdout.decode()
+    host = run.info()["host_memory"]["processes"]
+    assert [p["pid"] for p in host if p["recorded"]] == [int(here)]
 
 
 def test_full_log_counts_what_it_drops(fragscope):

@@ -169,7 +169,12 @@ everything.dlsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 everything.dlerror.restype = ctypes.c_char_p
 for name in (b"cudaMalloc", b"cuMemAlloc_v2", b"cu", b"", b"printf"):
     found = everything.dlsym(None, name) is not None
-    print(name, found, (everything.dlerror() is not None) != found, hasattr(everything, name.decode() or "-"))
+    text = everything.dlerror()  # a name that has to be made absent ends in a blank
+    print(name, found, (text or b"").rstrip(), hasattr(everything, name.decode() or "-"))
+    try:
+        everything[name.decode() or "-"]
+    except AttributeError as error:
+        print(str(error).rstrip())
 """
 
 
@@ -182,4 +187,5 @@ def test_a_program_without_cuda_finds_none(build, tmp_path):
         answers.append(done.stdout)
     assert answers[0] == answers[1]
     assert "b'cudaMalloc' False" in answers[0] and "b'printf' True" in answers[0]
+    assert "undefined symbol: cudaMalloc" in answers[1] and "libfragscope" not in answers[1]
     assert not (tmp_path / "r").exists()

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -256,3 +257,32 @@ def test_no_environment_value_is_recorded(fragscope):
         assert b"s3cr3t-v4lue" not in path.read_bytes()
         assert path.stat().st_mode & 0o077 == 0
     assert run.directory.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("options, idle", [
+    (("--alloc-conf", "backend:cudaMallocAsync", "--max-split-size-mb", "64"), "max_split_size_mb"),
+    (("--alloc-conf", "backend:cudaMallocAsync,garbage_collection_threshold:0.8"), "garbage_collection_threshold"),
+    (("--alloc-conf", "backend:cudaMallocAsync"), None),
+    (("--max-split-size-mb", "64"), None),
+])
+def test_settings_that_cudas_own_allocator_does_not_know_are_named(fragscope, options, idle):
+    said = fragscope.record("true", options=options).finished.stderr.decode()
+    told = [line for line in said.splitlines() if "is CUDA's own allocator" in line]
+    assert len(told) == (1 if idle else 0)
+    assert idle is None or f"does not know {idle}:" in told[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make one")
+def test_a_setuid_program_runs_without_us(fragscope, tmp_path):
+    program = tmp_path / "who"
+    shutil.copy(shutil.which("id"), program)
+    os.chown(program, 65534, -1)
+    program.chmod(0o4755)
+    plain = subprocess.run([program], capture_output=True, check=True)
+    if b"euid=65534" not in plain.stdout:
+        pytest.skip("the file system takes no setuid programs")
+    run = fragscope.record(program)
+    assert (run.finished.stdout, run.finished.returncode) == (plain.stdout, 0)
+    said = run.finished.stderr.decode().splitlines()
+    assert all(line.startswith("fragscope: ") for line in said) and "setuid" in said[-1]
+    assert not run.traces()

@@ -1,5 +1,7 @@
 """FRAGSCOPE_ENFORCE=shim in front of programs/shim_policy.cpp and the stand-ins of CUDA (1 GiB)."""
 
+import pytest
+
 import fslog
 from shim_programs import programs  # noqa: F401  (fixture)
 
@@ -91,3 +93,34 @@ def test_policy_without_recording(programs):
     quiet = programs.run("shim_policy", FRAGSCOPE_ENFORCE="shim", FRAGSCOPE_DISABLE="1")
     assert quiet.stdout == served.stdout
     assert len(fslog.logs_in(programs.out)) == 1
+
+
+@pytest.mark.parametrize("variables, words", [
+    ({"FRAGSCOPE_ENFORCE": "yes"}, "FRAGSCOPE_ENFORCE='yes' is neither shim nor auto"),
+    ({"FRAGSCOPE_ENFORCE": "shim", "FRAGSCOPE_ALLOC_CONF": "max_split:1"}, "max_split"),
+    ({"FRAGSCOPE_ENFORCE": "auto", "FRAGSCOPE_ALLOC_CONF": "expandable_segments:True"}, "FRAGSCOPE_ALLOC_CONF: "),
+    ({"FRAGSCOPE_ENFORCE": "auto", "FRAGSCOPE_ALLOC_CONF": "backend:cudaMallocAsync"}, "CUDA's own allocator"),
+])
+def test_what_cannot_be_enforced_is_told_in_the_recording(programs, fragscope, variables, words):
+    plain = programs.run("shim_policy", preload=())
+    result = programs.run("shim_policy", **variables)
+    assert (result.stdout, result.stderr, result.returncode) == (plain.stdout, b"", plain.returncode)
+    (log,) = programs.logs()
+    assert log.properties["enforce"] == "none" and words in log.properties["enforce.problem"]
+    for command in ("info", "explain"):
+        told = fragscope(command, programs.out)
+        assert words in told.stdout.decode() + told.stderr.decode(), command
+
+
+def test_what_can_be_enforced_has_no_problem(programs):
+    programs.run("shim_policy", FRAGSCOPE_ENFORCE="shim", FRAGSCOPE_ALLOC_CONF="max_split_size_mb:20")
+    (log,) = programs.logs()
+    assert "enforce.problem" not in log.properties
+
+
+def test_a_plan_that_cannot_be_followed_is_told_in_info(programs, fragscope, tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text("no plan\n")
+    programs.run("shim_policy", FRAGSCOPE_ENFORCE="shim", FRAGSCOPE_PLAN=str(path))
+    text = fragscope("info", programs.out, check=True).stdout.decode()
+    assert "the plan was not followed: " in text and "plan.json" in text

@@ -57,6 +57,21 @@ std::string elf_with_note(const std::string& name, uint32_t type, const std::str
 
 }  // namespace
 
+TEST_CASE("the numbers of a process in a container, outermost first") {
+  using capture::parse_pids;
+  CHECK(parse_pids("Name:\ta\nNSpid:\t4711\t17\t1\nNSpgid:\t4711\t1\n") ==
+        std::vector<uint32_t>{4711, 17, 1});
+  CHECK(parse_pids("Name:\ta\nNSpid:\t4711\n") == std::vector<uint32_t>{4711});
+  CHECK(parse_pids("Name:\ta\n").empty());
+  CHECK(parse_pids("\nNSpid:\tx\n").empty());
+  const auto own = static_cast<uint32_t>(::getpid());
+  CHECK(capture::pids_of(own).front() == own);
+  const auto stat = capture::read_proc_stat(own);
+  REQUIRE(stat);
+  CHECK(capture::pid_here(own, stat->start_ticks) == own);
+  CHECK_FALSE(capture::pid_here(own, stat->start_ticks + 1));
+}
+
 TEST_CASE("/proc/PID/stat: the name may hold anything") {
   const auto stat = parse_proc_stat(kStat);
   REQUIRE(stat);

@@ -88,7 +88,11 @@ TEST_CASE("what events refer to is all there when trace and log are put together
     Log log(run.log_of(pid), kSmallRing, pid, own_start_ticks(pid));
     const uint64_t frames[] = {kPythonFrame | 5, 0x1234};
     log.writer.write_blob(log::BlobKind::python_frame, 5,
-                          std::string_view("7\0" "3\0" "outer.step\0" "train.py", 23));
+                          std::string_view("7\0"
+                                           "3\0"
+                                           "outer.step\0"
+                                           "train.py",
+                                           23));
     log.writer.write_blob(log::BlobKind::stack, 1, std::as_bytes(std::span(frames)));
     log.writer.write_blob(log::BlobKind::text, 2, "a mark");
     log.writer.write_blob(log::BlobKind::module, 1, "1000-2000 0 =abcd /lib/x.so");

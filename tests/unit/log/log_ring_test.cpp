@@ -66,6 +66,9 @@ TEST_CASE("an overrun ring holds the newest events, all blobs, and how many are 
     check_numbers(got.events, 3 * kRing + 7);
     CHECK(got.blobs.size() == 1);
     CHECK(reader.overwritten_events() == 3 * kRing + 7);
+    REQUIRE(reader.gaps().size() == 1);
+    CHECK(reader.gaps()[0].after_seq == 0);  // whole from the first one on
+    CHECK(reader.gaps()[0].events == 3 * kRing + 7);
     CHECK(reader.torn_records() == 0);
     CHECK(reader.state()->dropped_events == 0);
   }
@@ -88,6 +91,41 @@ TEST_CASE("a reader that keeps up loses nothing, one that lags loses the oldest"
   CHECK(reader.overwritten_events() == 2 * kRing);
   CHECK(got.events.back().size == 8 * kRing - 1);
   CHECK(got.events.back().seq == 6 * kRing);
+  REQUIRE(reader.gaps().size() == 1);
+  CHECK(reader.gaps()[0].after_seq == 5 * kRing);
+  CHECK(reader.gaps()[0].events == 2 * kRing);
+}
+
+TEST_CASE("what another reader lost before is counted by who goes on") {
+  RingLog ring;
+  ring.write(0, 3 * kRing);
+  LogReader first = open_log(ring.path);
+  Collected got;
+  read_all(first, got, true);
+  ring.write(3 * kRing, 10);
+  LogReader second = open_log(ring.path, LogReader::Access::inspect);
+  second.resume(first.position(), first.events(), 0);
+  read_all(second, got, false);
+  CHECK(second.events() == kRing + 10);
+  CHECK(second.overwritten_events() == 2 * kRing);
+  REQUIRE(second.gaps().size() == 1);
+  CHECK(second.gaps()[0].after_seq == kRing);  // at or before it
+}
+
+TEST_CASE(
+    "of many places where a lagging reader lost events the first are kept, and all are counted") {
+  RingLog ring;
+  LogReader reader = open_log(ring.path);
+  Collected got;
+  constexpr uint64_t kRounds = LogReader::kMostGaps + 4;
+  for (uint64_t round = 0; round < kRounds; ++round) {
+    ring.write(round * (kRing + 5), kRing + 5);
+    read_all(reader, got, true);
+  }
+  CHECK(reader.overwritten_events() == kRounds * 5);
+  REQUIRE(reader.gaps().size() == LogReader::kMostGaps);
+  CHECK(reader.gaps()[1].after_seq == kRing);
+  CHECK(reader.gaps()[1].events == 5);
 }
 
 TEST_CASE("who goes on where another reader stopped gets the rest, and all blobs") {
