@@ -1,78 +1,63 @@
 #include "shim/frame_rules.h"
 
-#include <dlfcn.h>
-
-#include <atomic>
-#include <cstring>
+#include <algorithm>
+#include <cstddef>
 
 #include "shim/eh_frame.h"
+#include "shim/intern_map.h"
 
 namespace fragscope::shim {
 namespace {
 
-// One word per address, so that a reader never sees half of one: the address is multiplied by an
-// odd number modulo 2^47, which can be undone; the upper bits of the product are the place and the
-// lower ones are kept, beside the rule.
-//   | tag 34 | kind 3 | CFA offset / 8: 14 | base pointer's offset / 8: 13 |
-constexpr unsigned kAddressBits = 47;
-constexpr unsigned kSetBits = 13;
-constexpr unsigned kTagBits = kAddressBits - kSetBits;
-constexpr unsigned kCfaBits = 14;
-constexpr unsigned kBpBits = 13;
-constexpr unsigned kRuleBits = 64 - kTagBits;
-constexpr size_t kWays = 4;
-static_assert(kRuleBits == 3 + kCfaBits + kBpBits);
+constexpr uint32_t kMostFrames = 1u << 15;
+constinit KnownFrame g_frames[kMostFrames]{};  // [0] is none
+constinit std::atomic<uint32_t> g_count{1};
 
-constinit std::atomic<uint64_t> g_rules[(size_t{1} << kSetBits) * kWays]{};
+// Places in g_frames by address, open addressing; 0: free.
+constexpr size_t kPlaces = size_t{2} * kMostFrames;
+constexpr size_t kProbes = 32;
+constinit std::atomic<uint16_t> g_places[kPlaces]{};
+static_assert(kMostFrames <= size_t{1} << 16);
 
-uint64_t scattered(uintptr_t address) {
-  constexpr uint64_t kOdd = 0x5851F42D4C957F2Dull;
-  return address * kOdd & ((uint64_t{1} << kAddressBits) - 1);
+// Two threads that meet the same address together may both keep it.
+KnownFrame* add_frame(uintptr_t return_address, std::atomic<uint16_t>& place) {
+  if (g_count.load(std::memory_order_relaxed) >= kMostFrames) return nullptr;
+  const uint32_t index = g_count.fetch_add(1, std::memory_order_relaxed);
+  if (index >= kMostFrames) return nullptr;
+  KnownFrame& frame = g_frames[index];
+  frame.rule = PackedRule(read_frame_rule(return_address));
+  frame.ip.store(return_address, std::memory_order_release);
+  place.store(static_cast<uint16_t>(index), std::memory_order_release);
+  return &frame;
 }
 
-constexpr uint64_t low_bits(uint64_t word, unsigned bits) {
-  return word & ((uint64_t{1} << bits) - 1);
-}
-
-// Larger frames than there is room for are unknown.
-uint64_t packed(FrameRule rule) {
-  const uint64_t cfa = rule.cfa_offset / 8;
-  const uint64_t bp = rule.bp_offset / 8;
-  if (cfa >> kCfaBits != 0 || bp >> kBpBits != 0 || (rule.cfa_offset | rule.bp_offset) % 8 != 0) {
-    return packed({FrameRule::Kind::unknown, 0, 0});
+KnownFrame* look_up(uintptr_t return_address) {
+  const uint64_t hash = mix_hash(0, return_address);
+  for (size_t probe = 0; probe < kProbes; ++probe) {
+    std::atomic<uint16_t>& place = g_places[(hash + probe) % kPlaces];
+    const uint16_t index = place.load(std::memory_order_acquire);
+    if (index == 0) return add_frame(return_address, place);
+    KnownFrame& frame = g_frames[index];
+    if (frame.ip.load(std::memory_order_acquire) == return_address) return &frame;
   }
-  return static_cast<uint64_t>(rule.kind) << (kCfaBits + kBpBits) | cfa << kBpBits | bp;
-}
-
-FrameRule unpacked(uint64_t word) {
-  return {static_cast<FrameRule::Kind>(low_bits(word, kRuleBits) >> (kCfaBits + kBpBits)),
-          static_cast<uint32_t>(low_bits(word >> kBpBits, kCfaBits) * 8),
-          static_cast<uint32_t>(low_bits(word, kBpBits) * 8)};
+  return nullptr;
 }
 
 }  // namespace
 
-FrameRule frame_rule(uintptr_t return_address) noexcept {
-  if (return_address >> kAddressBits != 0) return {};
-  const uint64_t place = scattered(return_address);
-  const uint64_t tag = low_bits(place, kTagBits) << kRuleBits;
-  std::atomic<uint64_t>* const set = g_rules + (place >> kTagBits) * kWays;
-  for (size_t way = 0; way < kWays; ++way) {
-    const uint64_t word = set[way].load(std::memory_order_relaxed);
-    if (word == 0) break;
-    if ((word ^ tag) >> kRuleBits == 0) return unpacked(word);
+KnownFrame* look_up_frame(uintptr_t return_address, KnownFrame* inside) noexcept {
+  KnownFrame* const found = look_up(return_address);
+  if (inside != nullptr && found != nullptr) {
+    inside->caller.store(found, std::memory_order_relaxed);
   }
-  // The newest is first; the oldest of a full set is given up.
-  const uint64_t word = tag | packed(read_frame_rule(return_address));
-  for (size_t way = kWays - 1; way > 0; --way) {
-    set[way].store(set[way - 1].load(std::memory_order_relaxed), std::memory_order_relaxed);
-  }
-  set[0].store(word, std::memory_order_relaxed);
-  return unpacked(word);
+  return found;
 }
 
+// What was filled is not used again for another address: a thread may be looking at it.
 void forget_frame_rules() noexcept {
-  for (auto& word : g_rules) word.store(0, std::memory_order_relaxed);
+  const uint32_t count = std::min(g_count.load(std::memory_order_acquire), kMostFrames);
+  for (uint32_t i = 1; i < count; ++i) g_frames[i].ip.store(0, std::memory_order_relaxed);
+  for (auto& place : g_places) place.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace fragscope::shim

@@ -40,16 +40,19 @@ size_t WalkMemory::held_from(size_t inner) const {
   return inner;
 }
 
-WalkMemory::Step WalkMemory::step(Found& at) {
+WalkMemory::Step WalkMemory::step(Found& at, KnownFrame*& inside) {
   FrameState& state = at.state;
   if (state.ip == 0) return Step::end;
-  const FrameRule rule = frame_rule(state.ip);
-  if (rule.kind == FrameRule::Kind::outermost) return Step::end;
-  const bool from_sp = rule.kind == FrameRule::Kind::from_sp;
-  if (!from_sp && rule.kind != FrameRule::Kind::from_bp) return Step::unknown;
-  const uint64_t cfa = (from_sp ? state.sp : state.bp) + rule.cfa_offset;
+  KnownFrame* const known = known_frame(state.ip, inside);
+  if (known == nullptr) return Step::unknown;
+  inside = known;
+  const PackedRule rule = known->rule;
+  if (rule.kind() == FrameRule::Kind::outermost) return Step::end;
+  if (rule.kind() == FrameRule::Kind::unknown) return Step::unknown;
+  const uint64_t base = rule.kind() == FrameRule::Kind::from_sp ? state.sp : state.bp;
+  const uint64_t cfa = base + rule.cfa_offset();
   if (cfa <= state.sp || cfa % sizeof(uint64_t) != 0) return Step::unknown;
-  at.bp_from = rule.bp_offset != 0 ? word_at(cfa - rule.bp_offset) : nullptr;
+  at.bp_from = rule.bp_offset() != 0 ? word_at(cfa - rule.bp_offset()) : nullptr;
   state.ip = *word_at(cfa - sizeof(uint64_t));
   if (at.bp_from != nullptr) state.bp = *at.bp_from;
   state.sp = cfa;
@@ -73,6 +76,7 @@ bool WalkMemory::walk(FrameState start) noexcept {
   Found at{start, nullptr};
   size_t known = count_;  // frames_[known - 1] is the next that could be met
   fresh_count_ = 0;
+  KnownFrame* inside = nullptr;
   for (;;) {
     const FrameState& state = at.state;
     while (known > 0 && frames_[known - 1].state.sp < state.sp) --known;
@@ -86,10 +90,11 @@ bool WalkMemory::walk(FrameState start) noexcept {
       }
       at = {frames_[held].state, frames_[held].bp_from};
       known = held;
+      inside = nullptr;
     } else if (!push(state, at.bp_from)) {
       return false;
     }
-    const Step next = step(at);
+    const Step next = step(at, inside);
     if (next == Step::end) return keep(0);
     if (next == Step::unknown) return false;
   }

@@ -16,6 +16,8 @@
 
 namespace fragscope::shim {
 
+struct KnownFrame;
+
 // In a frame: its instruction (after the call), stack pointer and base pointer.
 struct FrameState {
   uint64_t ip;
@@ -53,7 +55,7 @@ class WalkMemory {
   bool push(const FrameState& state, const uint64_t* bp_from);
   size_t held_from(size_t inner) const;
   enum class Step : uint8_t { ok, end, unknown };
-  static Step step(Found& at);
+  static Step step(Found& at, KnownFrame*& inside);
   bool keep(size_t outer);
 
   uint64_t generation_ = 0;  // of unloading: addresses mean other functions after it
