@@ -45,11 +45,11 @@ KnownFrame* look_up(uintptr_t return_address) {
 
 }  // namespace
 
-KnownFrame* look_up_frame(uintptr_t return_address, KnownFrame* inside) noexcept {
+KnownFrame* look_up_frame(uintptr_t return_address, KnownFrame& inside) noexcept {
   KnownFrame* const found = look_up(return_address);
-  if (inside != nullptr && found != nullptr) {
-    inside->caller.store(found, std::memory_order_relaxed);
-  }
+  if (found == nullptr) return nullptr;
+  KnownFrame* moved = found;
+  for (auto& caller : inside.callers) moved = caller.exchange(moved, std::memory_order_relaxed);
   return found;
 }
 

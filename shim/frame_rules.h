@@ -11,6 +11,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace fragscope::shim {
@@ -44,23 +45,24 @@ class PackedRule {
 };
 
 // What is known of one return address. They lie in the order in which they were met, a caller
-// mostly beside what it called, and each remembers who its caller was the last time: a guess that
-// spares the look-up in a table, whose lines the host's own work has pushed out of the caches.
+// mostly beside what it called, and each remembers who called it the last times: a guess that spares
+// the look-up in a table, whose lines the host's own work has pushed out of the caches.
 struct KnownFrame {
   std::atomic<uint64_t> ip;  // 0: not filled, or forgotten
   PackedRule rule;           // of `ip`, before that is set
-  std::atomic<KnownFrame*> caller;
+  static constexpr size_t kGuesses = 3;
+  std::atomic<KnownFrame*> callers[kGuesses];  // from the newest; nullptr: fewer
 };
 
 // Of a return address (after the call) of code that is loaded and on the calling thread's stack;
-// `inside`: the frame that it called, if that is known. nullptr: there is no more room.
-KnownFrame* look_up_frame(uintptr_t return_address, KnownFrame* inside) noexcept;
-inline KnownFrame* known_frame(uintptr_t return_address, KnownFrame* inside) noexcept {
-  if (inside != nullptr) {
-    KnownFrame* const guess = inside->caller.load(std::memory_order_relaxed);
-    if (guess != nullptr && guess->ip.load(std::memory_order_acquire) == return_address) {
-      return guess;
-    }
+// `inside`: the frame that it called, or what else guesses are kept in. nullptr: there is no more
+// room.
+KnownFrame* look_up_frame(uintptr_t return_address, KnownFrame& inside) noexcept;
+inline KnownFrame* known_frame(uintptr_t return_address, KnownFrame& inside) noexcept {
+  for (const auto& caller : inside.callers) {
+    KnownFrame* const guess = caller.load(std::memory_order_relaxed);
+    if (guess == nullptr) break;
+    if (guess->ip.load(std::memory_order_acquire) == return_address) return guess;
   }
   return look_up_frame(return_address, inside);
 }

@@ -43,7 +43,7 @@ size_t WalkMemory::held_from(size_t inner) const {
 WalkMemory::Step WalkMemory::step(Found& at, KnownFrame*& inside) {
   FrameState& state = at.state;
   if (state.ip == 0) return Step::end;
-  KnownFrame* const known = known_frame(state.ip, inside);
+  KnownFrame* const known = known_frame(state.ip, *inside);
   if (known == nullptr) return Step::unknown;
   inside = known;
   const PackedRule rule = known->rule;
@@ -76,7 +76,7 @@ bool WalkMemory::walk(FrameState start) noexcept {
   Found at{start, nullptr};
   size_t known = count_;  // frames_[known - 1] is the next that could be met
   fresh_count_ = 0;
-  KnownFrame* inside = nullptr;
+  KnownFrame* inside = &start_;
   for (;;) {
     const FrameState& state = at.state;
     while (known > 0 && frames_[known - 1].state.sp < state.sp) --known;
@@ -90,7 +90,7 @@ bool WalkMemory::walk(FrameState start) noexcept {
       }
       at = {frames_[held].state, frames_[held].bp_from};
       known = held;
-      inside = nullptr;
+      inside = &start_;
     } else if (!push(state, at.bp_from)) {
       return false;
     }

@@ -14,9 +14,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace fragscope::shim {
+#include "shim/frame_rules.h"
 
-struct KnownFrame;
+namespace fragscope::shim {
 
 // In a frame: its instruction (after the call), stack pointer and base pointer.
 struct FrameState {
@@ -61,6 +61,7 @@ class WalkMemory {
   uint64_t generation_ = 0;  // of unloading: addresses mean other functions after it
   size_t count_ = 0;
   size_t fresh_count_ = 0;
+  KnownFrame start_{};  // guesses where walks begin
   Frame frames_[kMostFrames]{};
   Found fresh_[kMostFrames]{};  // innermost first
 };
