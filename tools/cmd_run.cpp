@@ -66,6 +66,9 @@ trace::RunInfo describe(const RunOptions& options, const RunPlan& plan) {
   info.gpu = options.gpu;
   info.notes = plan.notes;
   if (plan.gpu) info.notes["simulation.context_bytes"] = std::to_string(plan.gpu->context_bytes);
+  if (plan.gpu && plan.gpu->kernel_us != 0) {
+    info.notes["simulation.kernel_us"] = std::to_string(plan.gpu->kernel_us) + " (assumed)";
+  }
   return info;
 }
 
@@ -320,6 +323,10 @@ void add_options(CLI::App& command, RunOptions& options) {
                   "With --gpu: a file of errors to play, e.g. cudaMalloc 3 fail "
                   "CUDA_ERROR_OUT_OF_MEMORY")
       ->check(not_empty);
+  command
+      .add_option("--sim-kernel-us", options.sim_kernel_us,
+                  "With --gpu: assume that every kernel takes so many microseconds")
+      ->check(CLI::Range(uint64_t{1}, simcuda::kMostKernelUs));
   command
       .add_option("--gpu-used", options.gpu_used,
                   "With --gpu: memory that others hold on each device, e.g. 3GiB")
