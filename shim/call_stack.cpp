@@ -169,19 +169,6 @@ void append_unwound_frames(CallStack& out, size_t room, size_t depth, Backtrace 
   out.native_hash = hash_of(frames, kept);
 }
 
-// Where the calling function is. Taken in one piece: no stack pointer moves in between.
-__attribute__((always_inline)) inline FrameState here() {
-  FrameState state{};
-#if defined(__x86_64__)
-  asm volatile(
-      "lea 0f(%%rip), %0\n"
-      "0: mov %%rsp, %1\n"
-      "mov %%rbp, %2\n"
-      : "=&r"(state.ip), "=&r"(state.sp), "=&r"(state.bp));
-#endif
-  return state;
-}
-
 }  // namespace
 
 void append_native_frames(CallStack& out, size_t depth) noexcept {
@@ -190,7 +177,7 @@ void append_native_frames(CallStack& out, size_t depth) noexcept {
   const size_t room = std::min(depth + kMaxOwnFrames, std::size(out.frames) - out.count);
   const uint64_t unloads = flush_if_unloaded();
   {
-    const StackWalk walk(here(), unloads);
+    const StackWalk walk(state_here(), unloads);
     if (append_walked_frames(out, room, depth, walk)) return;
   }
   append_unwound_frames(out, room, depth, backtrace);

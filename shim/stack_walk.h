@@ -25,6 +25,19 @@ struct FrameState {
   uint64_t bp;
 };
 
+// Where the calling function is. Taken in one piece: no stack pointer moves in between.
+__attribute__((always_inline)) inline FrameState state_here() {
+  FrameState state{};
+#if defined(__x86_64__)
+  asm volatile(
+      "lea 0f(%%rip), %0\n"
+      "0: mov %%rsp, %1\n"
+      "mov %%rbp, %2\n"
+      : "=&r"(state.ip), "=&r"(state.sp), "=&r"(state.bp));
+#endif
+  return state;
+}
+
 class WalkMemory {
  public:
   static constexpr size_t kMostFrames = 192;
