@@ -8,6 +8,8 @@
 #include <iterator>
 
 #include "shim/elf_lookup.h"
+#include "shim/frame_rules.h"
+#include "shim/stack_walk.h"
 #include "shim/thread_state.h"
 
 namespace fragscope::shim {
@@ -58,12 +60,15 @@ class Inside {
 constinit std::atomic<uint64_t> g_unloads{0};
 constinit std::atomic<uint64_t> g_flushed{0};
 
-void flush_if_unloaded() {
+// How many there were.
+uint64_t flush_if_unloaded() {
   const uint64_t unloads = g_unloads.load(std::memory_order_acquire);
-  if (g_flushed.load(std::memory_order_acquire) == unloads) return;
+  if (g_flushed.load(std::memory_order_acquire) == unloads) return unloads;
   const FlushCache flush = g_flush.load(std::memory_order_acquire);
   if (flush != nullptr) flush(g_space.load(std::memory_order_relaxed), 0, 0);
+  forget_frame_rules();
   g_flushed.store(unloads, std::memory_order_release);
+  return unloads;
 }
 
 constinit std::atomic<uintptr_t> g_helper_start{0};
@@ -118,13 +123,40 @@ bool is_unwinder_entered() noexcept {
   });
 }
 
-void append_native_frames(CallStack& out, size_t depth) noexcept {
-  const Backtrace backtrace = g_backtrace.load(std::memory_order_acquire);
-  if (backtrace == nullptr) return;
+namespace {
+
+// Of frames as a walk by rules hashes them.
+uint64_t hash_of(const uint64_t* frames, size_t count) {
+  uint64_t hash = kNoFramesHash;
+  for (size_t i = count; i-- > 0;) hash = add_frame_hash(hash, frames[i]);
+  return hash;
+}
+
+// False: not walked by rules, nothing is appended. The same frames as libunwind's.
+bool append_walked_frames(CallStack& out, size_t room, size_t depth, const StackWalk& walk) {
+  const WalkMemory* const memory = walk.result();
+  if (memory == nullptr) return false;
+  const WalkMemory::Frame* const first = memory->frames();
+  const WalkMemory::Frame* frame = first + memory->count();
+  while (frame > first && is_left_out(frame[-1].state.ip)) --frame;
+  const size_t host = static_cast<size_t>(frame - first);
+  const size_t most = std::min(room, depth);
+  const uint64_t hash = host > 0 ? frame[-1].hash : kNoFramesHash;
   uint64_t* const frames = out.frames + out.count;
-  const size_t room = std::min(depth + kMaxOwnFrames, std::size(out.frames) - out.count);
+  size_t kept = 0;
+  for (; frame > first && frame[-1].state.ip != 0 && kept < most; --frame) {
+    frames[kept++] = frame[-1].state.ip;
+  }
+  const bool cut = frame > first && frame[-1].state.ip != 0;
+  out.count += kept;
+  out.truncated = out.truncated || cut;
+  out.native_hash = cut ? hash_of(frames, kept) : hash;
+  return true;
+}
+
+void append_unwound_frames(CallStack& out, size_t room, size_t depth, Backtrace backtrace) {
+  uint64_t* const frames = out.frames + out.count;
   const Inside inside;
-  flush_if_unloaded();
   const int got = backtrace(reinterpret_cast<void**>(frames), static_cast<int>(room));
   if (got <= 0) return;
   const auto total = static_cast<size_t>(got);
@@ -134,6 +166,21 @@ void append_native_frames(CallStack& out, size_t depth) noexcept {
   std::memmove(frames, frames + own, kept * sizeof *frames);
   out.count += kept;
   if (total - own > depth || total == room) out.truncated = true;
+  out.native_hash = hash_of(frames, kept);
+}
+
+}  // namespace
+
+void append_native_frames(CallStack& out, size_t depth) noexcept {
+  const Backtrace backtrace = g_backtrace.load(std::memory_order_acquire);
+  if (backtrace == nullptr) return;
+  const size_t room = std::min(depth + kMaxOwnFrames, std::size(out.frames) - out.count);
+  const uint64_t unloads = flush_if_unloaded();
+  {
+    const StackWalk walk(state_here(), unloads);
+    if (append_walked_frames(out, room, depth, walk)) return;
+  }
+  append_unwound_frames(out, room, depth, backtrace);
 }
 
 void leave_out_frames(uintptr_t start, uintptr_t end) noexcept {

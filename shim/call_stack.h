@@ -1,4 +1,5 @@
-// Native call stacks by libunwind's cached fast path.
+// Native call stacks: by the rules of stack_walk.h where those suffice, else by libunwind's cached
+// fast path. Both give the same frames.
 //
 // libunwind is opened on first use, out of the global symbol scope: it exports _Unwind_* and would
 // take over the C++ exceptions of the host. Without it stacks are not recorded.
@@ -24,6 +25,7 @@ struct CallStack {
   uint64_t frames[kMaxStackDepth + kMaxOwnFrames];  // as in event/frame.h
   size_t count = 0;
   bool truncated = false;
+  uint64_t native_hash = 0;  // of the native frames; 0: there are none
 };
 // Appends at most `depth` frames of the host above the hook, fewer when there is less room. Takes
 // no lock of ours, allocates nothing.

@@ -4,6 +4,7 @@
 
 #include "event/frame.h"
 #include "shim/python_walk.h"
+#include "shim/stack_walk.h"
 
 namespace fragscope::shim {
 namespace {
@@ -105,7 +106,9 @@ void PythonFrames::walk(const PythonRuntime& python, uintptr_t thread, std::span
       return Walk::stop;
     }
     const uint32_t id = id_of<Reader>(python, code, instruction, writer);
-    if (id != 0) out[answer.count++] = kPythonFrame | id;
+    if (id == 0) return Walk::go_on;
+    out[answer.count++] = kPythonFrame | id;
+    answer.hash = add_frame_hash(answer.hash, id);
     return Walk::go_on;
   });
 }

@@ -26,6 +26,7 @@ class PythonFrames {
   struct Answer {
     size_t count = 0;
     bool truncated = false;  // there are more than `out` holds
+    uint64_t hash = 0;       // of the frames
   };
   // The Python frames of the calling thread, innermost first, as kPythonFrame | id; none when it
   // has none or the interpreter is refused (python_runtime.h). `is_main`: the process's first.

@@ -54,17 +54,20 @@ void attach_stack(Session& session, Event& event) {
   if (!settings.native_stacks && !settings.python_stacks) return;
   if (is_too_small_for_a_stack(settings, event)) return;
   CallStack stack;
+  uint64_t python_hash = 0;
   if (settings.python_stacks) {
     const PythonFrames::Answer python =
         session.python.capture({stack.frames, settings.stack_depth},
                                event.tid == session.writer.header()->pid, session.writer);
     stack.count = python.count;
     stack.truncated = python.truncated;
+    python_hash = python.hash;
   }
   if (settings.native_stacks) append_native_frames(stack, settings.stack_depth);
   if (stack.count == 0) return;
   const StackTable::Answer answer =
-      session.stacks.intern({stack.frames, stack.count}, unload_generation(), session.writer);
+      session.stacks.intern({stack.frames, stack.count}, mix_hash(stack.native_hash, python_hash),
+                            unload_generation(), session.writer);
   event.stack = answer.id;
   if (stack.truncated) event.flags |= kFlagStackTruncated;
   if (!answer.is_new) return;

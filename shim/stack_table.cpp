@@ -1,20 +1,10 @@
 #include "shim/stack_table.h"
 
 namespace fragscope::shim {
-namespace {
-
-uint64_t hash_of(std::span<const uint64_t> frames, uint64_t generation) {
-  uint64_t hash = mix_hash(generation, frames.size());
-  for (const uint64_t frame : frames) hash = mix_hash(hash, frame);
-  return hash == 0 ? 1 : hash;
-}
-
-}  // namespace
-
-StackTable::Answer StackTable::intern(std::span<const uint64_t> frames, uint64_t generation,
-                                      log::LogWriter& writer) noexcept {
+StackTable::Answer StackTable::intern(std::span<const uint64_t> frames, uint64_t hash,
+                                      uint64_t generation, log::LogWriter& writer) noexcept {
   if (frames.empty()) return {kNoStack, false};
-  InternMap::Entry* const entry = ids_.entry(hash_of(frames, generation));
+  InternMap::Entry* const entry = ids_.entry(mix_hash(hash, generation) | 1);
   if (entry == nullptr) return {kNoStack, false};
   const uint32_t known = entry->id.load(std::memory_order_acquire);
   if (known != 0) return {known, false};

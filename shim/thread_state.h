@@ -31,6 +31,7 @@ struct ThreadState {
   bool in_shim;           // our own code is running: what it calls is nobody's event
   uint32_t tid;           // valid while tid_session is the session's id (a fork changes both)
   uint64_t tid_session;
+  uint32_t walk_memory;  // which one of stack_walk.cpp's, from 1; 0: not chosen yet
   HeldAlloc held;
   OpenEvent open;
 };

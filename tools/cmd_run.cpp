@@ -54,6 +54,9 @@ trace::RunInfo describe(const RunOptions& options, const RunPlan& plan) {
   info.gpu = options.gpu;
   info.notes = plan.notes;
   if (plan.gpu) info.notes["simulation.context_bytes"] = std::to_string(plan.gpu->context_bytes);
+  if (plan.gpu && plan.gpu->kernel_us != 0) {
+    info.notes["simulation.kernel_us"] = std::to_string(plan.gpu->kernel_us) + " (assumed)";
+  }
   return info;
 }
 

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "simcuda/sim_config.h"
 #include "tools/command.h"
 #include "tools/run_limits.h"
 
@@ -30,6 +31,10 @@ void add_run_options(CLI::App& command, RunOptions& options) {
                   "With --gpu: a file of errors to play, e.g. cudaMalloc 3 fail "
                   "CUDA_ERROR_OUT_OF_MEMORY")
       ->check(not_empty);
+  command
+      .add_option("--sim-kernel-us", options.sim_kernel_us,
+                  "With --gpu: assume that every kernel takes so many microseconds")
+      ->check(CLI::Range(uint64_t{1}, simcuda::kMostKernelUs));
   command
       .add_option("--gpu-used", options.gpu_used,
                   "With --gpu: memory that others hold on each device, e.g. 3GiB")

@@ -30,6 +30,7 @@ std::string first_simulation_option(const RunOptions& options) {
   if (!options.sim_log.empty()) return "--sim-log";
   if (!options.sim_answers.empty()) return "--sim-answers";
   if (!options.sim_script.empty()) return "--sim-script";
+  if (options.sim_kernel_us != 0) return "--sim-kernel-us";
   if (!options.gpu_used.empty()) return "--gpu-used";
   return "";
 }
@@ -49,6 +50,7 @@ Status apply_simulation_options(const RunOptions& options, simcuda::SimConfig& g
     std::error_code failed;
     gpu.script = std::filesystem::absolute(options.sim_script, failed);
   }
+  gpu.kernel_us = options.sim_kernel_us;
   used_bytes = 0;
   if (options.gpu_used.empty()) return Done{};
   const auto bytes = parse_size(options.gpu_used);

@@ -15,8 +15,8 @@ namespace fragscope::tools {
 // Options that make sense with --gpu alone; empty: none was given.
 std::string first_simulation_option(const RunOptions& options);
 
-// Applies --sim-answers, --sim-script and --gpu-used; `used_bytes` receives the latter's bytes (0:
-// none).
+// Applies --sim-answers, --sim-script, --sim-kernel-us and --gpu-used; `used_bytes` receives the
+// latter's bytes (0: none).
 Status apply_simulation_options(const RunOptions& options, simcuda::SimConfig& gpu,
                                 uint64_t& used_bytes);
 

@@ -70,6 +70,9 @@ bool set_value(SimConfig& config, std::string_view key, std::string_view value) 
   if (key == "sm_count") return read_number(value, config.sm_count) && config.sm_count >= 1;
   if (key == "l2_bytes") return read_number(value, config.l2_bytes);
   if (key == "event_latency_queries") return read_number(value, config.event_latency_queries);
+  if (key == "kernel_us") {
+    return read_number(value, config.kernel_us) && config.kernel_us <= kMostKernelUs;
+  }
   if (key == "nccl_channels") return read_number(value, config.nccl_channels);
   if (key == "answers" || key == "script") {
     (key == "answers" ? config.answers : config.script) = unescape(value);
@@ -157,6 +160,7 @@ std::string format_config(const SimConfig& config) {
                      ";l2_bytes=" + std::to_string(config.l2_bytes) +
                      ";event_latency_queries=" + std::to_string(config.event_latency_queries) +
                      ";nccl_channels=" + std::to_string(config.nccl_channels);
+  if (config.kernel_us != 0) text += ";kernel_us=" + std::to_string(config.kernel_us);
   if (!config.preset.empty()) text += ";preset=" + escape(config.preset);
   if (!config.answers.empty()) text += ";answers=" + escape(config.answers);
   if (!config.script.empty()) text += ";script=" + escape(config.script);

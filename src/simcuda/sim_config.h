@@ -10,6 +10,8 @@
 //   sm_count, l2_bytes    as in cudaDeviceProp
 //   preset                id of the card in presets.def, absent for a bare size
 //   event_latency_queries so many queries of an event answer "not ready" after its record
+//   kernel_us             microseconds for which every kernel keeps its stream busy (an assumption; 0:
+//                         none, work is done when it is issued)
 //   nccl_channels         of a communicator; each has a buffer for sending and one for receiving
 //   answers               file of answers to reads of computed values (answers.h)
 //   script                file of errors to play (fault_script.h)
@@ -38,6 +40,7 @@ struct SimConfig {
   uint64_t l2_bytes = 41943040;
   std::string preset;
   uint64_t event_latency_queries = 0;
+  uint64_t kernel_us = 0;  // at most kMostKernelUs
   uint64_t nccl_channels = 8;
   std::string answers;
   std::string script;
@@ -45,6 +48,8 @@ struct SimConfig {
 
   bool operator==(const SimConfig&) const = default;
 };
+
+inline constexpr uint64_t kMostKernelUs = 3'600'000'000;  // an hour
 
 struct GpuPreset {
   const char* id;

@@ -74,9 +74,66 @@ def test_files_that_mean_nothing_are_refused_with_their_line(run, tmp_path, opti
     assert missing.returncode == 2 and b"missing.txt: cannot be read" in missing.stderr
 
 
-@pytest.mark.parametrize("option", ["--sim-script", "--sim-answers", "--gpu-used"])
+BUSY = """
+driver = ctypes.CDLL("libcuda.so.1")
+malloc(1)
+module, kernel, stream, other = (ctypes.c_void_p() for _ in range(4))
+event, early, late = (ctypes.c_void_p() for _ in range(3))
+assert driver.cuModuleLoadData(ctypes.byref(module), b"") == 0
+assert driver.cuModuleGetFunction(ctypes.byref(kernel), module, b"k") == 0
+for made in (stream, other):
+    assert driver.cuStreamCreate(ctypes.byref(made), 1) == 0
+for made in (early, event, late):
+    assert driver.cuEventCreate(ctypes.byref(made), 0) == 0
+def launch(on):
+    return driver.cuLaunchKernel(kernel, *6 * [1], 0, on, None, None)
+"""
+NOT_READY = 600
+
+
+def test_kernels_keep_their_stream_busy(run):
+    code = BUSY + """
+assert driver.cuEventRecord(early, stream) == 0
+assert [launch(stream), launch(stream)] == [0, 0]
+assert driver.cuEventRecord(event, stream) == 0
+print(driver.cuEventQuery(early), driver.cuEventQuery(event), driver.cuStreamQuery(stream), driver.cuStreamQuery(other))
+assert driver.cuStreamWaitEvent(other, event, 0) == 0
+assert driver.cuEventRecord(late, other) == 0
+print(driver.cuStreamQuery(other), driver.cuEventQuery(late), driver.cuStreamSynchronize(None))
+print(driver.cuEventElapsedTime(ctypes.byref(ctypes.c_float()), early, event))
+"""
+    done = run(code, "--sim-kernel-us", str(10**9))  # longer than any test
+    wanted = [0, NOT_READY, NOT_READY, 0, NOT_READY, NOT_READY, 0, NOT_READY]
+    assert [int(word) for word in done.stdout.split()] == wanted, done.stderr
+
+
+@pytest.mark.parametrize("wait", ["cuStreamSynchronize(stream)", "cuEventSynchronize(event)", "cuCtxSynchronize()"])
+def test_calls_that_wait_return_when_the_kernels_are_done(run, fragscope, tmp_path, wait):
+    code = BUSY + f"""
+assert [launch(stream), launch(stream)] == [0, 0]
+assert driver.cuEventRecord(event, stream) == 0
+print(driver.{wait}, driver.cuEventQuery(event), driver.cuStreamQuery(stream))
+"""
+    done = run(code, "--sim-kernel-us", "2000")
+    assert done.stdout.split() == [b"0", b"0", b"0"], done.stderr
+    notes = json.loads(fragscope("info", "--json", tmp_path / "run.fsr", check=True).stdout)["run"]["notes"]
+    assert notes["simulation.kernel_us"] == "2000 (assumed)"
+
+
+def test_without_the_option_work_is_done_when_it_is_issued(run):
+    code = BUSY + "print(launch(stream), driver.cuEventRecord(event, stream), driver.cuEventQuery(event))"
+    assert run(code).stdout.split() == [b"0", b"0", b"0"]
+
+
+@pytest.mark.parametrize("value", ["0", "3600000001", "much"])
+def test_kernel_times_that_mean_nothing_are_refused(run, value):
+    done = run("print('ran')", f"--sim-kernel-us={value}")
+    assert done.returncode == 2 and b"--sim-kernel-us" in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize("option", ["--sim-script", "--sim-answers", "--gpu-used", "--sim-kernel-us"])
 def test_options_of_the_simulation_need_one(fragscope, option):
-    done = fragscope("run", option, "1GiB", "--", "true")
+    done = fragscope("run", option, "1" if option == "--sim-kernel-us" else "1GiB", "--", "true")
     assert done.returncode == 2 and b"needs a simulated device" in done.stderr
 
 

@@ -58,6 +58,7 @@ struct Box {
 };
 
 CUresult copy_box(CUstream handle, bool asynchronous, const Box& box) {
+  if (!asynchronous) await_stream(handle);
   return with_context([&](DriverState& state, CUctx_st& context) -> CUresult {
     const CUstream stream = find_stream(state, &context, handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -132,6 +133,7 @@ CUresult copy_3d(CUstream stream, bool asynchronous, const CUDA_MEMCPY3D* copy) 
 
 CUresult fill(CUstream handle, bool asynchronous, CUdeviceptr address, size_t pitch, unsigned value,
               size_t value_bytes, size_t width, size_t rows) {
+  if (!asynchronous) await_stream(handle);
   return with_context([&](DriverState& state, CUctx_st& context) -> CUresult {
     const CUstream stream = find_stream(state, &context, handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;

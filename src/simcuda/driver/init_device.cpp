@@ -323,6 +323,7 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 CUresult CUDAAPI cuCtxSynchronize(void) {
+  await_context();
   return with_context([](DriverState& state, CUctx_st& context) {
     const CUresult refused = refuse_in_capture(state);
     if (refused != CUDA_SUCCESS) return refused;

@@ -18,7 +18,7 @@ CUresult launch_on(DriverState& state, CUcontext context, CUstream handle, const
   Device& device = *stream->context->device;
   device.overlay.expire();
   device.answers.launched(rule, arguments);
-  ++device.tick;
+  occupy(state, *stream);
   return CUDA_SUCCESS;
 }
 

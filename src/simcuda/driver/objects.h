@@ -41,6 +41,7 @@ struct CUstream_st {
   fragscope::simcuda::Capture* capture = nullptr;
   std::vector<CUgraphNode> tail;  // what the next captured node depends on
   std::set<CUevent> pending;      // recorded here, not yet complete
+  uint64_t busy_until_ns = 0;     // CLOCK_MONOTONIC (kernel_time.cpp)
 };
 
 struct CUevent_st {
@@ -50,6 +51,7 @@ struct CUevent_st {
   bool recorded = false;
   uint64_t queries_left = 0;  // that will still answer "not ready"
   uint64_t tick = 0;          // device clock at the record
+  uint64_t due_ns = 0;        // when its stream gets there (kernel_time.cpp)
   uint64_t capture_id = 0;    // recorded inside this capture, 0: outside
   std::vector<CUgraphNode> nodes;
 };

@@ -1,6 +1,8 @@
-// Streams and events. Work is done the moment it is issued; what can be late are events: with a
-// configured latency, the first queries after a record answer "not ready". A synchronisation
+// Streams and events. Work is done the moment it is issued, or takes time (kernel_time.cpp). With a
+// configured latency of events the first queries after a record answer "not ready". A synchronisation
 // completes what it waits for and nothing else.
+#include <algorithm>
+
 #include "simcuda/driver/driver_state.h"
 
 namespace fragscope::simcuda {
@@ -60,6 +62,7 @@ void record(DriverState& state, CUctx_st& context, CUstream_st& stream, CUevent 
   complete_event(event);
   event->recorded = true;
   event->tick = ++context.device->tick;
+  event->due_ns = stream.busy_until_ns;
   event->capture_id = 0;
   event->nodes.clear();
   if (stream.capture != nullptr) {
@@ -201,10 +204,10 @@ CUresult CUDAAPI cuStreamGetDevice(CUstream handle, CUdevice* device) {
 #endif
 
 CUresult CUDAAPI cuStreamQuery(CUstream handle) {
-  return with_stream(handle, [&](DriverState&, CUctx_st&, CUstream_st& stream) {
+  return with_stream(handle, [&](DriverState& state, CUctx_st&, CUstream_st& stream) {
     if (stream.capture != nullptr) return invalidate(*stream.capture);
-    if (stream.pending.empty()) return CUDA_SUCCESS;
-    bool ready = true;
+    bool ready = is_past(state, stream.busy_until_ns);
+    if (stream.pending.empty()) return ready ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     const std::set<CUevent> pending = stream.pending;
     for (const CUevent event : pending) {
       if (event->queries_left > 0) --event->queries_left;
@@ -219,6 +222,7 @@ CUresult CUDAAPI cuStreamQuery(CUstream handle) {
 }
 
 CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
+  await_stream(handle);
   return with_stream(handle, [&](DriverState& state, CUctx_st& context, CUstream_st& stream) {
     if (stream.capture != nullptr) return invalidate(*stream.capture);
     complete_stream(&stream);
@@ -236,6 +240,7 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int 
     }
     if (event->capture_id != 0) return join_capture(state, stream, *event);
     if (stream.capture != nullptr && event->recorded) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    stream.busy_until_ns = std::max(stream.busy_until_ns, event->due_ns);
     return CUDA_SUCCESS;
   });
 }
@@ -290,12 +295,14 @@ CUresult CUDAAPI cuEventQuery(CUevent event) {
       --event->queries_left;
       return CUDA_ERROR_NOT_READY;
     }
+    if (!is_past(state, event->due_ns)) return CUDA_ERROR_NOT_READY;
     complete_event_and_earlier(event);
     return CUDA_SUCCESS;
   });
 }
 
 CUresult CUDAAPI cuEventSynchronize(CUevent event) {
+  await_event(event);
   return with_state([&](DriverState& state) -> CUresult {
     if (find_event(state, event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const CUresult refused = refuse_in_capture(state);
@@ -306,7 +313,8 @@ CUresult CUDAAPI cuEventSynchronize(CUevent event) {
   });
 }
 
-// Device time is counted in operations, a microsecond each, so that runs repeat exactly.
+// Device time is counted in operations, a microsecond each (kernels: kernel_us if it is configured),
+// so that runs repeat exactly.
 CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return with_state([&](DriverState& state) {
     if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -315,7 +323,7 @@ CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent start, CUevent 
           (event->flags & CU_EVENT_DISABLE_TIMING) != 0) {
         return CUDA_ERROR_INVALID_HANDLE;
       }
-      if (event->queries_left > 0) return CUDA_ERROR_NOT_READY;
+      if (event->queries_left > 0 || !is_past(state, event->due_ns)) return CUDA_ERROR_NOT_READY;
     }
     *milliseconds =
         static_cast<float>(static_cast<double>(end->tick) - static_cast<double>(start->tick)) /

@@ -3,9 +3,10 @@
 usage: recorder.py BUILD_DIRECTORY [--repetitions N] [--torch PYTHON] [--memray PYTHON]
 
 Hook cost: a loop of cudaMalloc and cudaFree on a CUDA runtime that does nothing (null_cudart.cpp),
-CPU time of the threads. Training loop: PyTorch on the simulated GPU, where kernels take no time, so
-shares are those of a program that does nothing but allocate and launch: the worst case. Figures are
-median [least … most].
+CPU time of the threads. Training loop: PyTorch on the simulated GPU. Where its kernels take no time,
+shares are those of a program that does nothing but allocate and launch: the worst case. On a card the
+host waits for kernels; the curve assumes that each takes so many microseconds (--sim-kernel-us), the
+same for all, and measures the step in wall-clock time. Figures are median [least … most].
 """
 
 import argparse
@@ -20,6 +21,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 PAIRS = 100000
+KERNEL_US = (0, 5, 10, 20, 50, 100)
 DEPTH = 36  # frames above the loop; main, _start and the loop make it 40
 
 PYTHON_LOOP = """
@@ -71,10 +73,13 @@ class Bench:
             yield self.environment | {"LD_PRELOAD": str(self.shim), "FRAGSCOPE_STACKS": stacks,
                                       "FRAGSCOPE_OUT": directory + "/run.fsr"}
 
-    def number(self, command, environment):
+    def numbers(self, command, environment):
         done = subprocess.run([str(word) for word in command], env=environment, check=True,
                               stdout=subprocess.PIPE, timeout=600)
-        return float(done.stdout.split()[-1])
+        return [float(word) for word in done.stdout.split()]
+
+    def number(self, command, environment):
+        return self.numbers(command, environment)[-1]
 
     def hook_cost(self):
         print("\n-- one hooked call, beyond the same call without the recorder (CPU time)")
@@ -111,38 +116,61 @@ class Bench:
                 quarter = len(costs) // 4  # of a loaded machine the middle half says more
                 row(f"  {name}, middle half of {len(costs)} pairs", spread(sorted(costs)[quarter:-quarter], "ms"))
 
-    def train(self, how, directory):
-        """Seconds of CPU time of the loop."""
-        options = ["--no-record"] if how in ("plain", "history-python", "history-all", "memray") else [
-            "-o", directory]
+    def tools(self):
+        tools = {"recorded": "fragscope run, default settings",
+                 "history-python": "torch.cuda.memory._record_memory_history, python stacks",
+                 "history-all": "torch.cuda.memory._record_memory_history, all stacks"}
+        return tools | ({"memray": "memray run --native"} if self.memray else {})
+
+    def train(self, how, directory, kernel_us=0):
+        """Device operations per step, seconds of the median step, seconds of CPU time of the loop."""
+        options = ["-o", directory] if how == "recorded" else ["--no-record"]
+        if kernel_us:
+            options += ["--sim-kernel-us", kernel_us]
         python = [self.torch]
         if how == "memray":
             python = [self.memray, "-m", "memray", "run", "--native", "-q", "-f", "-o", directory + ".bin"]
         command = [self.fragscope, "run", "-q", "--gpu", "8GiB", *options, "--", *python,
                    HERE / "training_loop.py", how]
-        return self.number(command, self.environment)
+        return self.numbers(command, self.environment)[-3:]
 
     def training(self):
         if self.torch is None:
             print("\n-- training loop: left out, no Python with torch (--torch)")
             return
-        print("\n-- a whole training loop, against the same loop without a tool, paired (bar: 1 %)")
-        tools = [("recorded", "fragscope run, default settings"),
-                 ("history-python", "torch.cuda.memory._record_memory_history, python stacks"),
-                 ("history-all", "torch.cuda.memory._record_memory_history, all stacks")]
-        if self.memray:
-            tools.append(("memray", "memray run --native"))
-        slower = {how: [] for how, _ in tools}
+        print("\n-- a whole training loop, kernels take no time, against the same loop without a tool, paired")
+        tools = self.tools()
+        slower = {how: [] for how in tools}
         disk = None
         for _ in range(self.repetitions):
             with tempfile.TemporaryDirectory() as scratch:
-                before = self.train("plain", scratch)
-                for how, _ in tools:
-                    slower[how].append((self.train(how, scratch + "/run.fsr") / before - 1) * 100)
+                before = self.train("plain", scratch)[2]
+                for how in tools:
+                    slower[how].append((self.train(how, scratch + "/run.fsr")[2] / before - 1) * 100)
                 disk = self.bytes_per_event(scratch + "/run.fsr")
-        for how, name in tools:
+        for how, name in tools.items():
             row(f"  {name}", spread(slower[how], "% more CPU time", 1))
         row("  trace on disk with stacks (bar: 8 bytes per event)", disk)
+
+    def curve(self):
+        """The bar is 1 % of a whole training loop: from which mean time of a kernel on is it kept?"""
+        if self.torch is None:
+            return
+        tools = self.tools()
+        print("\n-- a training step in wall-clock time by the assumed time of each kernel, paired (bar: 1 %)")
+        for kernel_us in KERNEL_US:
+            steps, slower = [], {how: [] for how in tools}
+            for _ in range(self.repetitions):
+                with tempfile.TemporaryDirectory() as scratch:
+                    count, before, _ = self.train("plain", scratch, kernel_us)
+                    steps.append(before * 1000)
+                    for how in tools:
+                        wall = self.train(how, scratch + "/run.fsr", kernel_us)[1]
+                        slower[how].append((wall / before - 1) * 100)
+            operations = count / max(kernel_us, 1)
+            row(f"  {kernel_us} µs: about {operations:.0f} kernels per step, without a tool", spread(steps, "ms"))
+            for how, name in tools.items():
+                row(f"    {name}", spread(slower[how], "% longer", 1))
 
     def bytes_per_event(self, directory):
         info = json.loads(subprocess.run([self.fragscope, "info", "--json", directory], check=True,
@@ -164,6 +192,7 @@ def main():
     bench.threads()
     bench.start_up()
     bench.training()
+    bench.curve()
 
 
 if __name__ == "__main__":

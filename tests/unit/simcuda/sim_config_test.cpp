@@ -47,6 +47,7 @@ TEST_CASE("the text form gives back what went in") {
     REQUIRE(config);
     config->books = "/tmp/a=b;c%d.txt";
     config->event_latency_queries = 3;
+    config->kernel_us = 20;
     const auto again = parse_config(format_config(*config));
     REQUIRE(again);
     CHECK(*again == *config);
