@@ -43,6 +43,7 @@ PROGRAMS = {"model": ("base", "model"), "replay": ("base", "event", "trace", "mo
 STAGES = (("model", "~[property]"), ("model", "[property]"), ("replay", ""))  # quick ones first
 EQUIVALENT = CHECKOUT / "tools" / "mutate_model.equivalent"
 MEMORY_LIMIT = 2 << 30
+CHECKED = ("-D_GLIBCXX_ASSERTIONS",)  # reads beside a container end the program
 WALL_LIMIT = 600.0  # for what waits instead of working
 
 
@@ -247,7 +248,7 @@ class Workshop:
 
     def command(self, source: pathlib.Path, output: pathlib.Path, overlay: Optional[pathlib.Path], optimise: str) -> List[str]:
         first = ["-I", str(overlay / "src"), "-I", str(overlay)] if overlay else []
-        return [self.compiler, "-std=c++20", optimise, "-w", *first, "-I", str(ROOT / "src"), "-I", str(ROOT),
+        return [self.compiler, "-std=c++20", optimise, "-w", *CHECKED, *first, "-I", str(ROOT / "src"), "-I", str(ROOT),
                 f'-DFRAGSCOPE_TEST_DATA="{ROOT}/tests/golden"', "-c", str(source), "-o", str(output)]
 
     def compile(self, source: str, output: pathlib.Path, overlay: Optional[pathlib.Path] = None, optimise: str = "") -> str:

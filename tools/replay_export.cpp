@@ -140,8 +140,8 @@ int tell(const ExportOptions& options, const replay::ProcessState& state, uint32
                                        {"allocated_bytes", written.allocated}}));
   }
   return print_output(fmt::format(
-      "{}: process {} {}, torch {}: {} segments ({} reserved, {} allocated), {} blocks, {} trace "
-      "entries\nopen it with PyTorch's memory_viz, or as any other RUN here\n",
+      "{}: process {} {}, torch {}: {} segment(s) ({} reserved, {} allocated), {} block(s), {} "
+      "trace entries\nopen it with PyTorch's memory_viz, or as any other RUN here\n",
       one_line(options.output), pid_text(pid),
       seq ? "after event " + std::to_string(*seq) : std::string("at the end"), state.profile.name,
       written.segments, format_size(written.reserved), format_size(written.allocated),

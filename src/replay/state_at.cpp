@@ -38,8 +38,9 @@ class History {
  public:
   History(DeviceState& state, size_t limit) : state_(state), limit_(limit) {}
 
-  void add(const StateEntry& entry, bool told = true) {
-    keep_origins(entry);
+  // `block_size`: of an alloc, where it is known.
+  void add(const StateEntry& entry, bool told = true, uint64_t block_size = 0) {
+    keep_origins(entry, block_size);
     if (!told || limit_ == 0) return;
     if (state_.trace.size() == limit_) state_.trace.pop_front();
     state_.trace.push_back(entry);
@@ -47,22 +48,37 @@ class History {
   // Of the live block that a free is about; nullptr: none is known there.
   const StateEntry* live(uint64_t address) const {
     const auto found = live_.find(address);
-    return found != live_.end() ? &found->second : nullptr;
+    return found != live_.end() ? &found->second.entry : nullptr;
   }
+  uint64_t active_bytes() const { return active_bytes_; }
   model::PoolId pool_of_range(uint64_t address) const {
     auto after = pools_.upper_bound(address);
     return after == pools_.begin() ? model::PoolId{} : std::prev(after)->second;
   }
 
  private:
-  void keep_origins(const StateEntry& entry) {
+  struct Live {
+    StateEntry entry;
+    uint64_t block_size = 0;
+  };
+
+  void end_block(uint64_t address) {
+    const auto found = live_.find(address);
+    if (found == live_.end()) return;
+    active_bytes_ -= found->second.block_size;
+    live_.erase(found);
+  }
+
+  void keep_origins(const StateEntry& entry, uint64_t block_size) {
     switch (entry.action) {
       case model::TraceAction::kAlloc:
-        live_[entry.address] = entry;
+        end_block(entry.address);
+        live_[entry.address] = {entry, block_size};
+        active_bytes_ += block_size;
         state_.blocks[entry.address] = entry.origin;
         return;
       case model::TraceAction::kFreeCompleted:
-        live_.erase(entry.address);
+        end_block(entry.address);
         state_.blocks.erase(entry.address);
         return;
       case model::TraceAction::kSegmentAlloc:
@@ -82,7 +98,8 @@ class History {
 
   DeviceState& state_;
   size_t limit_;
-  std::unordered_map<uint64_t, StateEntry> live_;
+  std::unordered_map<uint64_t, Live> live_;
+  uint64_t active_bytes_ = 0;
   std::map<uint64_t, model::PoolId> pools_;  // of segments and mapped ranges
 };
 
@@ -126,7 +143,16 @@ void add_op(const BlockOp& op, History& history) {
     entry.stream = live->stream;
     entry.pool = live->pool;
   }
-  history.add(entry, !op.at_start);
+  history.add(entry, !op.at_start, known_or(op.size, 0));
+}
+
+// PyTorch notes in its trace that a snapshot was taken, and of how many active bytes.
+void add_snapshot(const Event& event, History& history) {
+  StateEntry entry;
+  entry.action = model::TraceAction::kSnapshot;
+  entry.size = history.active_bytes();
+  entry.origin = {event.seq, event.time_ns, event.stack};
+  history.add(entry);
 }
 
 void add_recorded_trace(EventStream& events, const ProcessFacts& facts, size_t limit,
@@ -138,6 +164,10 @@ void add_recorded_trace(EventStream& events, const ProcessFacts& facts, size_t l
   events.rewind();
   for (auto batch = events.next_batch(); !batch.empty(); batch = events.next_batch()) {
     for (const Event& event : batch) {
+      if (event.kind == EventKind::snapshot) {
+        const auto history = histories.find(event.device);
+        if (history != histories.end()) add_snapshot(event, history->second);
+      }
       plane.feed(event, ops);
       for (const BlockOp& op : ops) {
         const auto history = histories.find(op.device);
