@@ -12,7 +12,9 @@
 #include "report/text_report.h"
 #include "tools/command.h"
 #include "tools/replay_comparison.h"
+#include "tools/replay_export.h"
 #include "tools/run_analysis.h"
+#include "tools/symbol_options.h"
 
 namespace fragscope::tools {
 namespace {
@@ -25,10 +27,12 @@ struct ReplayCommand {
   std::string torch;
   std::vector<std::string> as;
   std::string sweep;
+  ExportOptions snapshot;
   bool json = false;
   bool strict = false;
   CLI::Option* max_split_given = nullptr;
   CLI::Option* alloc_conf_given = nullptr;
+  CLI::Option* export_given = nullptr;
 };
 
 Result<replay::ReplayOptions> replay_options(const ReplayCommand& command) {
@@ -80,10 +84,26 @@ int run_comparison(const ReplayCommand& command, const replay::ReplayOptions& re
   return compare_allocators(*run, options);
 }
 
+int run_export(const ReplayCommand& command, const replay::ReplayOptions& replay) {
+  if (command.strict || !command.as.empty() || !command.sweep.empty()) {
+    return fail("--export-snapshot goes with none of --strict, --as and --sweep", kExitUsage);
+  }
+  if (const auto problem = problem_of(command.snapshot.places); !problem.empty()) {
+    return fail(problem, kExitUsage);
+  }
+  ExportOptions options = command.snapshot;
+  options.replay = replay;
+  options.json = command.json;
+  auto run = open_run(command.path);
+  if (!run) return fail(run.error());
+  return export_snapshot(*run, options);
+}
+
 int run_replay(const ReplayCommand& command) {
   const auto options = replay_options(command);
   if (!options) return fail(options.error());
   if (const Status known = check_release(command.torch); !known) return fail(known.error());
+  if (command.export_given->count() > 0) return run_export(command, *options);
   if (!command.as.empty() || !command.sweep.empty()) return run_comparison(command, *options);
   auto run = open_run(command.path);
   if (!run) return fail(run.error());
@@ -117,6 +137,26 @@ int run_replay(const ReplayCommand& command) {
   return command.strict && !(perfect && whole) ? kExitNo : kExitOk;
 }
 
+void add_export_options(CLI::App& command, ReplayCommand& options) {
+  ExportOptions& snapshot = options.snapshot;
+  options.export_given = command.add_option(
+      "--export-snapshot", snapshot.output,
+      "instead: write the allocator's state to this file, as PyTorch's memory snapshots are");
+  const auto with_export = [&](CLI::Option* option) { return option->needs(options.export_given); };
+  with_export(command.add_option("--at", snapshot.at,
+                                 "the moment: end, peak (most bytes allocated in the recording), "
+                                 "oom (first request that failed), or an event's number"))
+      ->check(moment_problem)
+      ->capture_default_str();
+  with_export(command.add_option("--pid", snapshot.pid,
+                                 "of this process (default: the one with most events)"));
+  with_export(command.add_option("--trace-entries", snapshot.trace_entries,
+                                 "newest entries of each device's trace that the file gets"))
+      ->check(whole_number)
+      ->capture_default_str();
+  add_symbol_options(command, snapshot.places);
+}
+
 }  // namespace
 
 void add_replay_command(CLI::App& app, CommandContext& context) {
@@ -142,6 +182,7 @@ void add_replay_command(CLI::App& app, CommandContext& context) {
   command->add_option("--sweep", options->sweep,
                       "side by side: a file with one [allocator] [settings] a line; - is standard "
                       "input");
+  add_export_options(*command, *options);
   command->add_flag(
       "--strict", options->strict,
       "exit with 1 unless every prediction of the verify was right and the trace whole");

@@ -4,19 +4,23 @@
 usage: mutate_model.py [--seed N] [--count N] [--jobs N] [--file GLOB]... [--list]
 
 A mutant is one generic change of one line (the operators are in OPERATORS below), drawn by the seed
-from all that are possible. Each is compiled in build/mutants without optimisation and run against
-the unit, golden, oracle-digest and property tests of src/model and src/replay. A mutant whose
-object code is the original's at -O2 is proved equivalent by the compiler; those that a person has
-proved are listed with the reason in tools/mutate_model.equivalent. A mutant that runs longer than
-twenty times the original, or takes all memory, counts as noticed.
+from all that are possible. Only what sees the change is compiled again, in build/mutants, and run
+against the unit, golden, oracle-digest (all releases) and property tests of src/model, then those of
+src/replay; first of all the cases that noticed other mutants of the same file. A mutant whose object
+code is the original's at -O2 is proved equivalent by the compiler; those that a person has proved
+are listed with the reason in tools/mutate_model.equivalent. A mutant that takes twenty times the
+CPU time of the original, or all memory, counts as noticed.
 
-Prints every survivor with its line before and after. The last line counts.
+Prints every survivor with its line before and after, and every hundred mutants how far it is. The
+last line counts.
 Exit code: 0 no survivors, 1 survivors, 2 wrong usage or the original does not build or pass.
 """
 
 import argparse
 import concurrent.futures
 import fnmatch
+import html
+import json
 import os
 import pathlib
 import random
@@ -34,11 +38,13 @@ from check_sizes import blank_out
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
 ROOT = CHECKOUT / "build" / "mutants" / "tree"  # a copy: the checkout may change meanwhile
 MODEL = "src/model"
-LIBRARIES = ("base", "event", "trace", "model", "replay")  # folders of src that the tests link
-TESTS = ("model", "replay")                                # folders of tests/unit
-STAGES = (("model", "~[property]"), ("replay", ""), ("model", "[property]"))  # quick ones first
+# Programs of tests/unit, and the folders of src that each links.
+PROGRAMS = {"model": ("base", "model"), "replay": ("base", "event", "trace", "model", "replay")}
+STAGES = (("model", "~[property]"), ("model", "[property]"), ("replay", ""))  # quick ones first
 EQUIVALENT = CHECKOUT / "tools" / "mutate_model.equivalent"
-MEMORY_LIMIT = 6 << 30
+MEMORY_LIMIT = 2 << 30
+CHECKED = ("-D_GLIBCXX_ASSERTIONS",)  # reads beside a container end the program
+WALL_LIMIT = 600.0  # for what waits instead of working
 
 
 class Mutant(NamedTuple):
@@ -220,33 +226,36 @@ class Workshop:
         self.directory = directory
         self.compiler = compiler()
         self.launcher = ["ccache"] if shutil.which("ccache") else []
+        self.linker = ["-fuse-ld=lld"] if shutil.which("ld.lld") else []
         self.objects: Dict[str, pathlib.Path] = {}
         self.includes: Dict[str, set] = {}
         self.lock = threading.Lock()
         self.reference: Dict[str, str] = {}
-        self.seconds = 60.0
+        self.seconds = 60
+        self.killers = Killers(directory / "killers.json")
         self.catch_main = "catch_all" not in self._headers(ROOT / "tests/support/catch.h")
+        self.programs = {name: self._sources(name) for name in PROGRAMS}
+        self.sources = list(dict.fromkeys(s for sources in self.programs.values() for s in sources))
 
-    def sources(self) -> List[str]:
-        result = []
-        for folder in LIBRARIES:
-            listed = re.findall(r"\b[\w.]+\.cpp\b", (ROOT / "src" / folder / "CMakeLists.txt").read_text())
-            result += [f"src/{folder}/{name}" for name in dict.fromkeys(listed)]
-        for folder in TESTS:
-            result += sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "tests/unit" / folder).glob("*_test.cpp"))
+    def _sources(self, program: str) -> List[str]:
+        result = sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "tests/unit" / program).glob("*_test.cpp"))
         if self.catch_main:
             result.append("tests/support/catch_main.cpp")
+        for folder in PROGRAMS[program]:
+            listed = re.findall(r"\b[\w.]+\.cpp\b", (ROOT / "src" / folder / "CMakeLists.txt").read_text())
+            result += [f"src/{folder}/{name}" for name in dict.fromkeys(listed)]
         return result
 
     def command(self, source: pathlib.Path, output: pathlib.Path, overlay: Optional[pathlib.Path], optimise: str) -> List[str]:
         first = ["-I", str(overlay / "src"), "-I", str(overlay)] if overlay else []
-        return [self.compiler, "-std=c++20", optimise, "-w", *first, "-I", str(ROOT / "src"), "-I", str(ROOT),
+        return [self.compiler, "-std=c++20", optimise, "-w", *CHECKED, *first, "-I", str(ROOT / "src"), "-I", str(ROOT),
                 f'-DFRAGSCOPE_TEST_DATA="{ROOT}/tests/golden"', "-c", str(source), "-o", str(output)]
 
-    def compile(self, source: str, output: pathlib.Path, overlay: Optional[pathlib.Path] = None, optimise: str = "-O1") -> str:
-        """Empty, or the first line of what is wrong."""
+    def compile(self, source: str, output: pathlib.Path, overlay: Optional[pathlib.Path] = None, optimise: str = "") -> str:
+        """Empty, or the first line of what is wrong. Tests run for milliseconds: they are not optimised."""
         here = overlay / source if overlay and (overlay / source).exists() else ROOT / source
         launcher = [] if overlay else self.launcher
+        optimise = optimise or ("-O0" if source.startswith("tests/") else "-O1")
         done = subprocess.run([*launcher, *self.command(here, output, overlay, optimise)], stderr=subprocess.PIPE, text=True)
         return "" if done.returncode == 0 else (done.stderr.splitlines() or ["failed"])[0]
 
@@ -262,14 +271,10 @@ class Workshop:
             self.includes[source] = {p.relative_to(ROOT).as_posix() for p in paths if ROOT in p.parents}
         return self.includes[source]
 
-    def program(self, name: str) -> List[str]:
-        mine = [s for s in self.sources() if s.startswith(f"tests/unit/{name}/") or s == "tests/support/catch_main.cpp"]
-        return mine + [s for s in self.sources() if s.startswith("src/")]
-
     def link(self, name: str, replaced: Dict[str, pathlib.Path], output: pathlib.Path) -> str:
-        objects = [str(replaced.get(s, self.objects[s])) for s in self.program(name)]
+        objects = [str(replaced.get(s, self.objects[s])) for s in self.programs[name]]
         catch = [] if self.catch_main else ["-lCatch2Main", "-lCatch2"]
-        done = subprocess.run([self.compiler, *objects, *catch, "-lzstd", "-lpthread", "-o", str(output)],
+        done = subprocess.run([self.compiler, *self.linker, *objects, *catch, "-lzstd", "-lpthread", "-o", str(output)],
                               stderr=subprocess.PIPE, text=True)
         return "" if done.returncode == 0 else "; ".join(done.stderr.splitlines()[:3])
 
@@ -280,36 +285,72 @@ class Workshop:
                 output = self.directory / "original" / (source.replace("/", "_") + ".o")
                 self.objects[source] = output
                 return self.compile(source, output)
-            for source, problem in zip(self.sources(), pool.map(build, self.sources())):
+            for source, problem in zip(self.sources, pool.map(build, self.sources)):
                 if problem:
                     return f"{source}: {problem}"
         longest = 0.0
-        for name in TESTS:
+        for name in PROGRAMS:
             problem = self.link(name, {}, self.directory / "original" / f"test_{name}")
             if problem:
                 return problem
         for name, cases in STAGES:
-            began = time.monotonic()
-            if run_tests(self.directory / "original" / f"test_{name}", cases, None) != "":
-                return f"test_{name} fails without any change"
-            longest = max(longest, time.monotonic() - began)
-        self.seconds = 30 + 20 * longest
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            ended, case = run_tests(self.directory / "original" / f"test_{name}", [cases], None)
+            if ended:
+                return f"test_{name} fails without any change: {ended}, {case}"
+            longest = max(longest, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)
+        self.seconds = int(10 + 20 * longest)
         return None
 
 
-def limit_resources() -> None:
+class Killers:
+    """Which test cases noticed mutants of a file, in this run and earlier ones."""
+
+    AT_ONCE = 8
+
+    def __init__(self, place: pathlib.Path) -> None:
+        self.place = place
+        self.lock = threading.Lock()
+        self.counts: Dict[str, Dict[str, int]] = json.loads(place.read_text()) if place.exists() else {}
+
+    def of(self, path: str, program: str) -> List[str]:
+        with self.lock:
+            counts = {key.split(":", 1)[1]: n for key, n in self.counts.get(path, {}).items() if key.startswith(program + ":")}
+        return sorted(counts, key=lambda case: -counts[case])[:self.AT_ONCE]
+
+    def note(self, path: str, program: str, case: str) -> None:
+        if not case:
+            return
+        with self.lock:
+            counts = self.counts.setdefault(path, {})
+            counts[f"{program}:{case}"] = counts.get(f"{program}:{case}", 0) + 1
+            self.place.write_text(json.dumps(self.counts, indent=1, sort_keys=True))
+
+
+def limit_resources(seconds: Optional[int]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if seconds is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
-def run_tests(program: pathlib.Path, cases: str, seconds: Optional[float]) -> str:
-    """Empty: all passed; else how the program ended."""
+def run_tests(program: pathlib.Path, cases: List[str], seconds: Optional[int]) -> Tuple[str, str]:
+    """How the program ended (empty: all passed) and in which test case."""
+    named = [",".join(case for case in cases)] if any(cases) else []
     try:
-        done = subprocess.run([str(program), "--abort", *([cases] if cases else [])], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                              stdin=subprocess.DEVNULL, timeout=seconds, preexec_fn=limit_resources)
+        done = subprocess.run([str(program), "--abort", "-r", "xml", *named], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              stdin=subprocess.DEVNULL, timeout=WALL_LIMIT, preexec_fn=lambda: limit_resources(seconds))
     except subprocess.TimeoutExpired:
-        return "does not end"
-    return "" if done.returncode == 0 else f"exit {done.returncode}"
+        return "does not end", ""
+    if done.returncode == 0:
+        return "", ""
+    started = re.findall(r'<TestCase name="([^"]*)"', done.stdout.decode(errors="replace"))
+    return f"exit {done.returncode}", html.unescape(started[-1]) if started else ""
+
+
+def quoted(case: str) -> str:
+    """A test case's name as a test specification."""
+    return '"' + re.sub(r'([\\,\[\]"])', r"\\\1", case) + '"'
 
 
 # --- one mutant ---------------------------------------------------------------------------------
@@ -348,27 +389,41 @@ def judge(shop: Workshop, mutant: Mutant, place: pathlib.Path) -> Verdict:
     target.parent.mkdir(parents=True)
     source = (ROOT / mutant.path).read_text()
     target.write_text(mutant.apply(source))
-    if mutant.path.endswith(".cpp"):
-        touched = [mutant.path]
-    else:
-        touched = [s for s in shop.sources() if mutant.path in shop.headers_of(s)]
-    replaced = {}
-    for item in touched:
-        output = place / (item.replace("/", "_") + ".o")
-        if shop.compile(item, output, place):
-            return Verdict(mutant, "not compiled", "")
-        replaced[item] = output
-    for name in TESTS:
+    replaced: Dict[str, pathlib.Path] = {}
+    for name in PROGRAMS:  # a mutant that the first notices costs nothing of the second
+        for item in seen_by(shop, mutant, name):
+            output = place / (item.replace("/", "_") + ".o")
+            if item not in replaced and shop.compile(item, output, place):
+                return Verdict(mutant, "not compiled", "")
+            replaced[item] = output
         problem = shop.link(name, replaced, place / f"test_{name}")
         if problem:
             return Verdict(mutant, "not compiled", problem)
-    for name, cases in STAGES:
-        ended = run_tests(place / f"test_{name}", cases, shop.seconds)
+        ended = first_failure(shop, mutant, name, place / f"test_{name}")
         if ended:
             return Verdict(mutant, "killed", f"test_{name}: {ended}")
-    if same_code(shop, touched, place, place):
+    if same_code(shop, list(replaced), place, place):
         return Verdict(mutant, "equivalent", "the compiler makes the same code")
     return Verdict(mutant, "survived", "")
+
+
+def seen_by(shop: Workshop, mutant: Mutant, program: str) -> List[str]:
+    """Sources of a program that hold the change or include it."""
+    if mutant.path.endswith(".cpp"):
+        return [source for source in shop.programs[program] if source == mutant.path]
+    return [source for source in shop.programs[program] if mutant.path in shop.headers_of(source)]
+
+
+def first_failure(shop: Workshop, mutant: Mutant, name: str, program: pathlib.Path) -> str:
+    likely = shop.killers.of(mutant.path, name)
+    stages = [[quoted(case) for case in likely]] if likely else []
+    stages += [[cases] for stage, cases in STAGES if stage == name]
+    for cases in stages:
+        ended, case = run_tests(program, cases, shop.seconds)
+        if ended:
+            shop.killers.note(mutant.path, name, case)
+            return f"{ended}, {case}"
+    return ""
 
 
 # --- known equivalents ----------------------------------------------------------------------------
@@ -441,6 +496,8 @@ def describe(mutant: Mutant) -> str:
 def report(verdict: Verdict, number: int, total: int) -> None:
     if verdict.outcome == "survived":
         print(f"survived {describe(verdict.mutant)}", flush=True)
+    if number % 100 == 0 and number < total:
+        print(f"{number} of {total} tried", flush=True)
     if sys.stderr.isatty():
         print(f"\r{number}/{total}", end="", file=sys.stderr, flush=True)
 

@@ -12,54 +12,55 @@ constexpr uint32_t kSmallPool = 1;
 
 }  // namespace
 
-// garbage_collect_cached_blocks: unsplit free blocks of the default large pool, those first that
-// have been passed over by at least the average number of requests.
+// garbage_collect_cached_blocks: down to the threshold.
 void CachingAllocator::collect_garbage() {
   const auto limit =
       static_cast<uint64_t>(config_.garbage_collection_threshold * static_cast<double>(*allowed_));
-  if (reserved() <= limit) return;
-  const uint64_t target = reserved() - limit;
+  if (reserved() > limit) collect_garbage(reserved() - limit);
+}
+
+void CachingAllocator::collect_garbage(uint64_t bytes) {
+  for (const BlockIndex index : garbage(bytes)) release_segment(index);
+}
+
+// Unsplit free blocks of the default large pool, those first that have been passed over by at least
+// the average number of requests.
+std::vector<BlockIndex> CachingAllocator::garbage(uint64_t bytes) const {
+  struct Candidate {
+    BlockIndex block = kNone;
+    uint32_t age = 0;
+  };
   const BlockPool& pool = pools_[kLargePool];
+  std::vector<Candidate> candidates;
   uint64_t total_age = 0;
   uint64_t count = 0;
   for (const uint32_t arena : pool.arenas) {
     const FreeSet& set = arenas_[arena].free;
     for (auto at = set.begin(); at != set.end(); at = set.after(at)) {
-      const Block& block = blocks_[set.at(at).block];
-      if (block.is_split()) continue;
-      total_age += pool.calls - block.gc_base;
+      const BlockIndex index = set.at(at).block;
+      if (blocks_[index].is_split()) continue;
+      const uint32_t age = pool.calls - blocks_[index].gc_base;
+      total_age += age;
       ++count;
+      if (blocks_[index].range == kNone) candidates.push_back({index, age});
     }
   }
-  uint64_t reclaimed = 0;
-  bool freed = true;
-  while (reclaimed < target && freed && count > 0) {
-    freed = collect_pass(static_cast<double>(total_age) / static_cast<double>(count), total_age,
-                         count, reclaimed);
-  }
-}
-
-bool CachingAllocator::collect_pass(double age_limit, uint64_t& total_age, uint64_t& count,
-                                    uint64_t& reclaimed) {
-  const BlockPool& pool = pools_[kLargePool];
   std::vector<BlockIndex> chosen;
-  for (const uint32_t arena : pool.arenas) {
-    const FreeSet& set = arenas_[arena].free;
-    for (auto at = set.begin(); at != set.end(); at = set.after(at)) {
-      const Block& block = blocks_[set.at(at).block];
-      if (block.is_split() || block.range != kNone) continue;
-      const uint32_t age = pool.calls - block.gc_base;
-      if (static_cast<double>(age) < age_limit) continue;
-      chosen.push_back(set.at(at).block);
-      total_age -= age;
+  uint64_t reclaimed = 0;
+  for (size_t before = SIZE_MAX; reclaimed < bytes && count > 0 && chosen.size() != before;) {
+    before = chosen.size();
+    const double limit = static_cast<double>(total_age) / static_cast<double>(count);
+    const auto old = [&](const Candidate& c) { return static_cast<double>(c.age) >= limit; };
+    for (const Candidate& candidate : candidates) {
+      if (!old(candidate)) continue;
+      chosen.push_back(candidate.block);
+      reclaimed += blocks_[candidate.block].size;
+      total_age -= candidate.age;
+      --count;
     }
+    std::erase_if(candidates, old);
   }
-  for (const BlockIndex index : chosen) {
-    reclaimed += blocks_[index].size;
-    --count;
-    release_segment(index);
-  }
-  return !chosen.empty();
+  return chosen;
 }
 
 // release_available_cached_blocks: with a split limit, one cached block that is large enough goes

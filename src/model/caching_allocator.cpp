@@ -67,7 +67,7 @@ MallocResult CachingAllocator::malloc(uint64_t requested, uint64_t stream) {
 // The free block that the request gets, still in its set; the end if there is none.
 FreeSet::Position CachingAllocator::find_free(const Request& request) {
   Arena& arena = arenas_[request.arena];
-  if (collects_garbage()) ++pools_[arena.pool].calls;
+  if (counts_ages()) ++pools_[arena.pool].calls;
   FreeSet::Position at = arena.free.lower_bound(request.rounded);
   if (at == arena.free.end()) return at;
   if (blocks_[arena.free.at(at).block].range != kNone) {

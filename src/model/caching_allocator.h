@@ -171,6 +171,14 @@ class CachingAllocator {
   // fill it, nothing happened.
   bool restore(std::span<const SegmentSnapshot> segments);
 
+  // --- a limit that is not known ----------------------------------------------------------------
+  // For replays: the program has a memory fraction that nobody tells. The ages of free blocks are
+  // counted as with one, and garbage is collected when the recording has it.
+  void count_ages() { ages_counted_ = true; }
+  // What a collection of so many bytes gives back, in order.
+  std::vector<BlockIndex> garbage(uint64_t bytes) const;
+  void collect_garbage(uint64_t bytes);
+
   // --- memory beside the cache ----------------------------------------------------------------
   // What the caller serves by itself: a segment (`now`: its bytes, 0: none) and the blocks in them,
   // freed and, when the streams that used them are done, completed. It counts in the statistics,
@@ -297,7 +305,6 @@ class CachingAllocator {
 
   // Release (allocator_release.cpp)
   void collect_garbage();
-  bool collect_pass(double age_limit, uint64_t& total_age, uint64_t& count, uint64_t& reclaimed);
   Release release_oversize(const Request& request);
   void release_cached(PoolId id);
   void release_pool_blocks(uint32_t pool);
@@ -374,6 +381,9 @@ class CachingAllocator {
   bool collects_garbage() const {
     return allowed_.has_value() && config_.garbage_collection_threshold > 0;
   }
+  bool counts_ages() const {
+    return (allowed_.has_value() || ages_counted_) && config_.garbage_collection_threshold > 0;
+  }
   // Of the cache.
   uint64_t reserved() const {
     return static_cast<uint64_t>(stats_.reserved_bytes.all.current) - outside_reserved_;
@@ -411,6 +421,7 @@ class CachingAllocator {
   std::string_view last_error_;
   bool library_undefined_ = false;
   bool capturing_ = false;
+  bool ages_counted_ = false;
 };
 
 }  // namespace fragscope::model

@@ -13,7 +13,7 @@
 namespace fragscope::model {
 namespace {
 
-constexpr std::array<std::pair<CommandKind, std::string_view>, 28> kWords = {{
+constexpr auto kWords = std::to_array<std::pair<CommandKind, std::string_view>>({
     {CommandKind::kAlloc, "alloc"},
     {CommandKind::kFree, "free"},
     {CommandKind::kRecordStream, "record_stream"},
@@ -42,7 +42,7 @@ constexpr std::array<std::pair<CommandKind, std::string_view>, 28> kWords = {{
     {CommandKind::kHostReleasePool, "host_release_pool"},
     {CommandKind::kHostResetPeakStats, "host_reset_peak_stats"},
     {CommandKind::kHostResetAccumulatedStats, "host_reset_accumulated_stats"},
-}};
+});
 
 using Words = std::vector<std::string_view>;
 

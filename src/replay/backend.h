@@ -26,10 +26,17 @@
 #include "model/allocator_config.h"
 #include "model/caching_allocator.h"
 #include "model/device_memory.h"
+#include "model/trace_entry.h"
 #include "replay/call_list.h"
 #include "replay/figures.h"
 
 namespace fragscope::replay {
+
+// Sees what PyTorch's allocator does on a list, entry by entry.
+class RunWatch : public model::TraceObserver {
+ public:
+  virtual void on_call(size_t index) = 0;  // the entries that follow are of this call
+};
 
 // The device that a backend runs on.
 struct BackendDevice {
@@ -37,6 +44,7 @@ struct BackendDevice {
   // Bytes that the allocator can get, in pages of model::kDevicePage.
   uint64_t capacity = model::LocalCapacity::kUnlimited;
   std::optional<uint64_t> total_bytes;  // what cudaMemGetInfo says; absent: the capacity
+  RunWatch* watch = nullptr;            // of torch backends; the others have no entries to show
 };
 
 struct BackendRun {

@@ -40,7 +40,7 @@ struct RecordedDevice {
   std::optional<uint64_t> total_bytes;
 
   BackendDevice backend_device() const {
-    return {device, capacity.value_or(model::LocalCapacity::kUnlimited), total_bytes};
+    return {device, capacity.value_or(model::LocalCapacity::kUnlimited), total_bytes, nullptr};
   }
 };
 

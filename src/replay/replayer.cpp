@@ -10,18 +10,6 @@
 namespace fragscope::replay {
 namespace {
 
-Result<Rules> what_if_rules(const ProcessFacts& facts, const ReplayOptions& options) {
-  std::string conf =
-      options.alloc_conf.value_or(recorded_conf(facts, facts.property("torch_version")));
-  if (options.max_split_size_bytes) {
-    if (!conf.empty()) conf += ",";
-    conf += "max_split_size_mb:" + std::to_string(*options.max_split_size_bytes / kMiB);
-  }
-  const auto version =
-      options.torch_version ? options.torch_version : facts.property("torch_version");
-  return rules_of(version, conf, options.split_rule);
-}
-
 DeviceReplay verified(RecordedDevice& device) {
   DeviceReplay answer;
   answer.device = device.device;
@@ -91,6 +79,18 @@ void recompute(EventStream& events, const Rules& rules, RecordedProcess& process
 
 }  // namespace
 
+Result<Rules> asked_rules(const ProcessFacts& facts, const ReplayOptions& options) {
+  std::string conf =
+      options.alloc_conf.value_or(recorded_conf(facts, facts.property("torch_version")));
+  if (options.max_split_size_bytes) {
+    if (!conf.empty()) conf += ",";
+    conf += "max_split_size_mb:" + std::to_string(*options.max_split_size_bytes / kMiB);
+  }
+  const auto version =
+      options.torch_version ? options.torch_version : facts.property("torch_version");
+  return rules_of(version, conf, options.split_rule);
+}
+
 bool ProcessReplay::perfect() const {
   return std::all_of(devices.begin(), devices.end(), [](const DeviceReplay& device) {
     return !device.verify || device.verify->perfect();
@@ -99,7 +99,7 @@ bool ProcessReplay::perfect() const {
 
 Result<ProcessReplay> replay_process(EventStream& events, const ProcessFacts& facts,
                                      const ReplayOptions& options) {
-  auto asked = what_if_rules(facts, options);
+  auto asked = asked_rules(facts, options);
   if (!asked && options.what_if()) return asked.error();
   ReadSettings settings;
   settings.with_calls = settings.with_seqs = true;

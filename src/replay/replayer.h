@@ -15,6 +15,7 @@
 #include "replay/event_stream.h"
 #include "replay/figures.h"
 #include "replay/process_facts.h"
+#include "replay/process_rules.h"
 #include "replay/segments_at.h"
 
 namespace fragscope::replay {
@@ -61,6 +62,9 @@ struct ProcessReplay {
 
   bool perfect() const;  // every verified device is right in all predictions
 };
+
+// The rules that the options ask for, where they name none the recorded ones.
+Result<Rules> asked_rules(const ProcessFacts& facts, const ReplayOptions& options);
 
 Result<ProcessReplay> replay_process(EventStream& events, const ProcessFacts& facts,
                                      const ReplayOptions& options);

@@ -35,10 +35,17 @@ class TorchRun {
         memory_(window_of(device.ordinal), capacity_),
         segments_(memory_, capacity_, total_of(device)),
         allocator_(config, profile, segments_),
-        slots_(list.slots) {}
+        watch_(device.watch),
+        slots_(list.slots) {
+    allocator_.set_observer(watch_);
+  }
 
   BackendRun run() {
-    for (const Call& call : list_.calls) apply(call);
+    if (watch_ != nullptr) {
+      apply_watched();
+    } else {
+      for (const Call& call : list_.calls) apply(call);
+    }
     result_.figures = figures_of(allocator_.stats(), {});
     result_.figures.ooms = std::move(ooms_);
     if (!list_.sizes_known) result_.figures.requested.reset();
@@ -47,6 +54,13 @@ class TorchRun {
   }
 
  private:
+  void apply_watched() {
+    for (size_t index = 0; index < list_.calls.size(); ++index) {
+      watch_->on_call(index);
+      apply(list_.calls[index]);
+    }
+  }
+
   struct Slot {
     model::BlockIndex block = model::kNone;
     uint32_t generation = 0;  // of a block that is used by another stream
@@ -117,6 +131,7 @@ class TorchRun {
   model::DeviceMemory memory_;
   model::SimulatedSegments segments_;
   model::CachingAllocator allocator_;
+  RunWatch* watch_;
   PoolUse pools_;
   std::vector<Slot> slots_;
   Slot none_;  // of lists without blocks

@@ -46,7 +46,7 @@ bool usable(uint64_t request) { return request != 0 && request < kLargestRequest
 DeviceVerifier::DeviceVerifier(const VerifySettings& settings)
     : settings_(settings), provider_(counts_, settings.refusals_recorded), calls_(*this) {
   provider_.set_total(settings.total_bytes.value_or(kAssumedTotal));
-  model_.emplace(settings_.config, *settings_.profile, provider_);
+  make_model();
 }
 
 void DeviceVerifier::on_alloc(const BlockOp& op, OpSpan own) {
@@ -283,9 +283,42 @@ bool DeviceVerifier::empty_cache(OpSpan own) {
   }
   end_pools_of(own);
   note_releases(own);
+  const auto garbage = garbage_bytes(own);
   provider_.begin_call(own, 0);
-  model_->empty_cache(one_pool && only ? *only : model::PoolId{});
+  if (garbage) {
+    model_->collect_garbage(*garbage);
+  } else {
+    model_->empty_cache(one_pool && only ? *only : model::PoolId{});
+  }
   return provider_.end_call();
+}
+
+// With a collection threshold a release may be a collection, at the start of the request that
+// follows. When it comes and how much it takes depends on the memory fraction, which no recording
+// tells; what goes for so many bytes, and in which order, is predicted: then it was one.
+std::optional<uint64_t> DeviceVerifier::garbage_bytes(OpSpan own) {
+  if (!(settings_.config.garbage_collection_threshold > 0)) return std::nullopt;
+  complete_recorded(own);
+  std::vector<uint64_t> released;
+  uint64_t bytes = 0;
+  for (const BlockOp& op : own) {
+    if (op.kind != BlockOpKind::segment_free) continue;
+    const RecordedSegments::Segment* segment = provider_.segment_of(op.address);
+    if (op.expandable || !segment) return std::nullopt;
+    released.push_back(op.address);
+    bytes += segment->size;
+  }
+  std::vector<uint64_t> predicted;
+  for (const model::BlockIndex index : model_->garbage(bytes)) {
+    predicted.push_back(model_->blocks()[index].address);
+  }
+  return bytes > 0 && predicted == released ? std::optional(bytes) : std::nullopt;
+}
+
+// A fresh model under the present settings.
+void DeviceVerifier::make_model() {
+  model_.emplace(settings_.config, *settings_.profile, provider_);
+  model_->count_ages();
 }
 
 void DeviceVerifier::note_releases(OpSpan own) {
@@ -336,7 +369,7 @@ void DeviceVerifier::learn_from_choice(uint64_t recorded, const MallocResult& pr
 // Puts a fresh model into the recorded state.
 BuiltState DeviceVerifier::rebuild(std::vector<PlacedBlock> blocks) {
   pending_.clear();
-  model_.emplace(settings_.config, *settings_.profile, provider_);
+  make_model();
   BuiltState built = build_state(*model_, provider_.segments(), std::move(blocks));
   model_->restore(built.segments);
   std::vector<model::PoolId> pools;

@@ -113,6 +113,8 @@ class DeviceVerifier {
   void learn_from_releases();
   void learn_from_choice(uint64_t recorded, const model::MallocResult& predicted);
   bool empty_cache(OpSpan own);
+  std::optional<uint64_t> garbage_bytes(OpSpan own);
+  void make_model();
   void verify_release(OpSpan own);
 
   VerifySettings settings_;

@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -19,9 +19,7 @@
 #include "tests/oracle/speed.h"
 #include "tests/support/answer_digest.h"
 #include "tests/support/golden_commands.h"
-#include "tests/support/random_commands.h"
-#include "tests/support/random_host_commands.h"
-#include "tests/support/random_settings.h"
+#include "tests/support/list_options.h"
 
 using namespace fragscope;
 using namespace fragscope::model;
@@ -172,56 +170,15 @@ std::string compare(const std::vector<std::string>& lines, uint64_t memory) {
   return text;
 }
 
-struct FuzzOptions {
+struct FuzzOptions : test::ListOptions {
   uint64_t seed = 1;
   uint64_t lists = 100;
-  uint64_t commands = 300;
-  bool scopes = false;
-  bool captures = false;
-  bool checkpoints = false;
-  bool fractions = false;
-  bool events = true;
-  bool strings = false;  // settings strings at run time
-  bool host = false;     // pinned host memory
-  bool small = false;    // … in small pieces
-  unsigned devices = 1;
-  std::vector<std::string> pools;
   uint64_t memory = 0;
   std::string keep;  // directory for failing lists
-  std::vector<std::string> settings;
 };
 
-test::ListShape shape_of(const FuzzOptions& options) {
-  test::ListShape shape;
-  shape.commands = options.commands;
-  shape.scopes = options.scopes;
-  shape.scope_streams = profile().scope_by_stream;
-  shape.captures = options.captures;
-  shape.checkpoints = options.checkpoints;
-  shape.fractions = options.fractions;
-  shape.events = options.events;
-  shape.settings = options.settings;
-  shape.devices = options.devices;
-  shape.pools = options.pools;
-  return shape;
-}
-
 std::vector<std::string> make_list(const FuzzOptions& options, uint64_t seed) {
-  if (options.strings) {
-    const bool closed = profile().grammar == ConfigGrammar::kLexer;
-    return test::SettingsMaker(seed, closed).list(options.commands);
-  }
-  if (!options.host) return test::ListMaker(seed, shape_of(options)).make();
-  test::HostShape shape;
-  shape.commands = options.commands;
-  shape.devices = options.devices;
-  shape.pools = options.scopes;
-  shape.background = profile().has_background_threads;
-  shape.stats = profile().host_stats != HostStatsForm::kNone;
-  shape.one_stream = profile().host_background == HostBackground::kAsksPending;
-  shape.small = options.small;
-  shape.settings = options.settings;
-  return test::HostListMaker(seed, shape).make();
+  return test::make_list(options, profile(), seed);
 }
 
 // One list as text, for tests/golden/oracle.
@@ -230,7 +187,7 @@ int print_list(const FuzzOptions& options) {
     std::cout << test::join_lines(make_list(options, options.seed));
     return 0;
   }
-  test::ListShape shape = shape_of(options);
+  test::ListShape shape = test::shape_of(options, profile());
   shape.scope_streams = true;  // so that every release can read it
   std::cout << test::join_lines(test::ListMaker(options.seed, shape).make());
   return 0;
@@ -241,7 +198,7 @@ int fuzz(const FuzzOptions& options) {
   for (uint64_t i = 0; i < options.lists; ++i) {
     const uint64_t seed = options.seed + i;
     uint64_t memory = options.memory;
-    if (memory == 0) memory = std::array{8192, 700, 2000, 64, 300}[seed % 5] * kMiB;
+    if (memory == 0) memory = test::memory_of_list(seed);
     const auto lines = make_list(options, seed);
     if (compare(lines, memory).empty()) continue;
     ++failures;
@@ -287,43 +244,21 @@ static int run_mode(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   FuzzOptions options;
   std::string file;
-  for (int i = 2; i < argc; ++i) {
-    const std::string word = argv[i];
-    const auto number = [&] { return i + 1 < argc ? std::strtoull(argv[++i], nullptr, 10) : 0; };
-    if (word == "--seed") {
+  const std::vector<std::string> words(argv + std::min(argc, 2), argv + argc);
+  for (size_t i = 0; i < words.size(); ++i) {
+    const auto number = [&] {
+      return i + 1 < words.size() ? std::strtoull(words[++i].c_str(), nullptr, 10) : 0;
+    };
+    if (words[i] == "--seed") {
       options.seed = number();
-    } else if (word == "--lists") {
+    } else if (words[i] == "--lists") {
       options.lists = number();
-    } else if (word == "--commands") {
-      options.commands = number();
-    } else if (word == "--memory") {
+    } else if (words[i] == "--memory") {
       options.memory = number();
-    } else if (word == "--devices") {
-      options.devices = static_cast<unsigned>(number());
-    } else if (word == "--pool" && i + 1 < argc) {
-      options.pools.push_back(argv[++i]);
-    } else if (word == "--scopes") {
-      options.scopes = true;
-    } else if (word == "--strings") {
-      options.strings = true;
-    } else if (word == "--host") {
-      options.host = true;
-    } else if (word == "--small") {
-      options.small = true;
-    } else if (word == "--checkpoints") {
-      options.checkpoints = true;
-    } else if (word == "--captures") {
-      options.captures = true;
-    } else if (word == "--fractions") {
-      options.fractions = true;
-    } else if (word == "--no-events") {
-      options.events = false;
-    } else if (word == "--keep" && i + 1 < argc) {
-      options.keep = argv[++i];
-    } else if (word == "--switch" && i + 1 < argc) {
-      options.settings.push_back(argv[++i]);
-    } else {
-      file = word;
+    } else if (words[i] == "--keep" && i + 1 < words.size()) {
+      options.keep = words[++i];
+    } else if (!test::take_list_option(words, i, options)) {
+      file = words[i];
     }
   }
   if (mode == "run" && !file.empty()) return run_file(file, options.memory, Answer::kJson);

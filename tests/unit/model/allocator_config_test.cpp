@@ -94,6 +94,29 @@ TEST_CASE("values") {
   CHECK(config_of("expandable_segments_reserve:no", "2.15").warnings.size() == 1);
 }
 
+TEST_CASE("every option that cudaMallocAsync ignores warns of it, wherever it stands") {
+  const std::vector<std::string> options = {
+      "max_split_size_mb:64", "garbage_collection_threshold:0.5", "roundup_power2_divisions:4",
+      "roundup_power2_divisions:[64:2,>:4]"};
+  for (const VersionProfile& profile : version_profiles()) {
+    std::vector<std::string> ignored = options;
+    if (profile.has_non_split_rounding) ignored.push_back("max_non_split_rounding_mb:64");
+    if (profile.grammar == ConfigGrammar::kLexer && profile.has_expandable) {
+      ignored.push_back("expandable_segments:False");
+    }
+    const std::string name(profile.name);
+    const char* version = name.c_str();
+    CHECK(config_of("backend:cudaMallocAsync", version).warnings.empty());
+    for (const std::string& option : ignored) {
+      INFO("torch " << version << ", " << option);
+      CHECK(config_of(option, version).warnings.empty());
+      CHECK(config_of("backend:native," + option, version).warnings.empty());
+      CHECK(config_of("backend:cudaMallocAsync," + option, version).warnings.size() == 1);
+      CHECK(config_of(option + ",backend:cudaMallocAsync", version).warnings.size() == 1);
+    }
+  }
+}
+
 TEST_CASE("roundup tables of the two list readers") {
   const char* list = "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]";
   const Table old_table = {1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 8, 8, 8, 8, 8, 8};

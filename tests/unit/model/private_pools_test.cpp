@@ -59,6 +59,22 @@ TEST_CASE("a flush walks the freeable pools in the order of PyTorch's hash map")
   CHECK(d.freed == std::vector<uint64_t>{address[1], address[6], address[3]});
 }
 
+// Up to 2.9 by the option alone, from 2.10 on not at all (SPEC_NOTES.md).
+TEST_CASE("the search in a use_on_oom pool and expandable blocks") {
+  const char* version = GENERATE("2.8", "2.9", "2.10", "2.15");
+  const bool on = GENERATE(true, false);
+  INFO("torch " << version << ", expandable_segments " << on);
+  Device d("expandable_segments:True", version, 100);
+  d.allocator.create_pool({0, 4}, {true, false});
+  const MallocResult spare = d.in_pool({0, 4}, 30 * kMiB);
+  d.allocator.free(spare.address);
+  if (!on) d.allocator.set_config(parse_config("", d.profile).value());
+  REQUIRE(d.allocator.malloc(60 * kMiB).ok());
+  const MallocResult found = d.allocator.malloc(28 * kMiB);
+  CHECK(found.ok() == (on && d.profile.minor < 10));
+  if (found.ok()) CHECK(found.address == spare.address);
+}
+
 TEST_CASE("a pool that was flushed away is forgotten, traits and all") {
   const char* settings = GENERATE("", "expandable_segments:True");
   Device d(settings);

@@ -273,6 +273,34 @@ TEST_CASE("a limit of the allocator's own is taken from the recording and told")
   CHECK(std::count_if(replay.assumptions.begin(), replay.assumptions.end(), tells) == 1);
 }
 
+TEST_CASE("garbage that was collected under a fraction of the program's own is predicted") {
+  const uint64_t seed = GENERATE(1u, 2u, 3u, 4u, 5u, 6u);
+  RecordSettings settings;
+  settings.capacity = 2 * kGiB;
+  settings.conf = "garbage_collection_threshold:0.6";
+  RecordedModel recorded(settings);
+  REQUIRE(recorded.allocator().set_memory_fraction(0.5));
+  std::vector<uint64_t> live;
+  uint64_t random = seed;
+  for (int step = 0; step < 600; ++step) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    const uint64_t dice = random >> 33;
+    if (live.size() > 12 || (dice % 5 < 2 && !live.empty())) {
+      const size_t at = dice / 7 % live.size();
+      recorded.free(live[at]);
+      live.erase(live.begin() + static_cast<ptrdiff_t>(at));
+    } else if (const uint64_t block = recorded.alloc((10 + dice % 60) * kMiB)) {
+      live.push_back(block);
+    }
+    if (dice % 97 == 0) recorded.empty_cache();
+  }
+  const auto frees =
+      std::count_if(recorded.events().begin(), recorded.events().end(),
+                    [](const Event& event) { return event.kind == EventKind::segment_free; });
+  REQUIRE(frees > 15);
+  check_perfect(replayed(recorded.events(), settings.conf));
+}
+
 TEST_CASE("a call that was not predicted is counted") {
   RecordedModel recorded;
   const uint64_t first = recorded.alloc(30 * kMiB);
