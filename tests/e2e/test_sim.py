@@ -58,6 +58,10 @@ def test_pools_and_virtual_memory(build, major):
     run(build, major, "pools")
 
 
+def test_requests_that_no_correct_program_makes(build, major):
+    run(build, major, "misuse")
+
+
 def test_devices_and_look_ups(build, major):
     run(build, major, "devices", devices=2)
 

@@ -1,6 +1,7 @@
 // Copies and fills. Host to host is exact; what reaches a device goes through its overlay (small
 // values until the next launch, zeros else); a captured operation is a node and is not executed.
 #include <cstring>
+#include <optional>
 
 #include "simcuda/driver/driver_state.h"
 
@@ -44,9 +45,22 @@ void copy_run(DriverState& state, uint64_t to, uint64_t from, size_t bytes) {
   }
 }
 
+constexpr uint64_t kNullPage = 4096;  // never mapped: null, and offsets from it
+
 bool is_usable(DriverState& state, uint64_t address, uint64_t bytes) {
-  return address != 0 &&
+  return address >= kNullPage && bytes <= UINT64_MAX - address &&
          (!is_device_address(address) || is_live_device_range(state, address, bytes));
+}
+
+// rows - 1 times pitch, slices - 1 times slice, and the last row; nullopt: beyond 2^64.
+std::optional<uint64_t> extent(uint64_t slices, uint64_t slice, uint64_t rows, uint64_t pitch,
+                               uint64_t width) {
+  uint64_t deep = 0, high = 0, bytes = 0;
+  const bool overflows = __builtin_mul_overflow(slices - 1, slice, &deep) ||
+                         __builtin_mul_overflow(rows - 1, pitch, &high) ||
+                         __builtin_add_overflow(deep, high, &bytes) ||
+                         __builtin_add_overflow(bytes, width, &bytes);
+  return overflows ? std::nullopt : std::optional<uint64_t>(bytes);
 }
 
 // A strided box: `rows` rows of `width` bytes, `slices` of them.
@@ -63,11 +77,11 @@ CUresult copy_box(CUstream handle, bool asynchronous, const Box& box) {
     const CUstream stream = find_stream(state, &context, handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (box.width == 0 || box.rows == 0 || box.slices == 0) return CUDA_SUCCESS;
-    const auto last = [&](size_t pitch, size_t slice) {
-      return (box.slices - 1) * slice + (box.rows - 1) * pitch + box.width;
-    };
-    if (!is_usable(state, box.to, last(box.to_pitch, box.to_slice)) ||
-        !is_usable(state, box.from, last(box.from_pitch, box.from_slice))) {
+    const auto to_bytes = extent(box.slices, box.to_slice, box.rows, box.to_pitch, box.width);
+    const auto from_bytes = extent(box.slices, box.from_slice, box.rows, box.from_pitch, box.width);
+    if (!to_bytes || !from_bytes || !is_usable(state, box.to, *to_bytes) ||
+        !is_usable(state, box.from, *from_bytes) ||
+        (box.rows > 1 && (box.to_pitch < box.width || box.from_pitch < box.width))) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     if (!asynchronous) {
@@ -95,24 +109,33 @@ CUresult copy_linear(CUstream stream, bool asynchronous, uint64_t to, uint64_t f
 uint64_t number(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
 template <typename Copy>
+bool names_array(const Copy& copy) {
+  return copy.srcMemoryType == CU_MEMORYTYPE_ARRAY || copy.dstMemoryType == CU_MEMORYTYPE_ARRAY;
+}
+
+// 0: null, or neither host nor device memory.
+template <typename Copy>
 uint64_t start(const Copy& copy, bool source) {
   const CUmemorytype type = source ? copy.srcMemoryType : copy.dstMemoryType;
-  if (type == CU_MEMORYTYPE_ARRAY) return 0;
   if (type == CU_MEMORYTYPE_HOST) return source ? number(copy.srcHost) : number(copy.dstHost);
-  return source ? copy.srcDevice : copy.dstDevice;  // device or unified
+  if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED) return 0;
+  return source ? copy.srcDevice : copy.dstDevice;
 }
+
+// Null stays null wherever in it a copy begins.
+uint64_t within(uint64_t base, uint64_t offset) { return base == 0 ? 0 : base + offset; }
 
 CUresult copy_2d(CUstream stream, bool asynchronous, const CUDA_MEMCPY2D* copy) {
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const size_t from_pitch = copy->srcPitch != 0 ? copy->srcPitch : copy->WidthInBytes;
   const size_t to_pitch = copy->dstPitch != 0 ? copy->dstPitch : copy->WidthInBytes;
+  if (names_array(*copy)) return unsupported_call("cuMemcpy2D of an array");
   const uint64_t from = start(*copy, true);
   const uint64_t to = start(*copy, false);
-  if (from == 0 || to == 0) return unsupported_call("cuMemcpy2D of an array");
   return copy_box(stream, asynchronous,
-                  {to + copy->dstY * to_pitch + copy->dstXInBytes,
-                   from + copy->srcY * from_pitch + copy->srcXInBytes, to_pitch, from_pitch, 0, 0,
-                   copy->WidthInBytes, copy->Height, 1});
+                  {within(to, copy->dstY * to_pitch + copy->dstXInBytes),
+                   within(from, copy->srcY * from_pitch + copy->srcXInBytes), to_pitch, from_pitch,
+                   0, 0, copy->WidthInBytes, copy->Height, 1});
 }
 
 CUresult copy_3d(CUstream stream, bool asynchronous, const CUDA_MEMCPY3D* copy) {
@@ -121,14 +144,27 @@ CUresult copy_3d(CUstream stream, bool asynchronous, const CUDA_MEMCPY3D* copy) 
   const size_t to_pitch = copy->dstPitch != 0 ? copy->dstPitch : copy->WidthInBytes;
   const size_t from_slice = from_pitch * (copy->srcHeight != 0 ? copy->srcHeight : copy->Height);
   const size_t to_slice = to_pitch * (copy->dstHeight != 0 ? copy->dstHeight : copy->Height);
+  if (names_array(*copy)) return unsupported_call("cuMemcpy3D of an array");
   const uint64_t from = start(*copy, true);
   const uint64_t to = start(*copy, false);
-  if (from == 0 || to == 0) return unsupported_call("cuMemcpy3D of an array");
   return copy_box(
       stream, asynchronous,
-      {to + copy->dstZ * to_slice + copy->dstY * to_pitch + copy->dstXInBytes,
-       from + copy->srcZ * from_slice + copy->srcY * from_pitch + copy->srcXInBytes, to_pitch,
-       from_pitch, to_slice, from_slice, copy->WidthInBytes, copy->Height, copy->Depth});
+      {within(to, copy->dstZ * to_slice + copy->dstY * to_pitch + copy->dstXInBytes),
+       within(from, copy->srcZ * from_slice + copy->srcY * from_pitch + copy->srcXInBytes),
+       to_pitch, from_pitch, to_slice, from_slice, copy->WidthInBytes, copy->Height, copy->Depth});
+}
+
+// Device memory, or host memory that CUDA knows.
+bool is_fillable(DriverState& state, uint64_t address, uint64_t bytes) {
+  if (is_device_address(address)) return is_live_device_range(state, address, bytes);
+  const auto in = [&](const auto& blocks) {
+    auto next = blocks.upper_bound(address);
+    if (next == blocks.begin()) return false;
+    --next;
+    const uint64_t into = address - next->first;
+    return into < next->second.bytes && bytes <= next->second.bytes - into;
+  };
+  return in(state.host_blocks) || in(state.managed_blocks);
 }
 
 CUresult fill(CUstream handle, bool asynchronous, CUdeviceptr address, size_t pitch, unsigned value,
@@ -138,7 +174,12 @@ CUresult fill(CUstream handle, bool asynchronous, CUdeviceptr address, size_t pi
     const CUstream stream = find_stream(state, &context, handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (width == 0 || rows == 0) return CUDA_SUCCESS;
-    if (!is_usable(state, address, (rows - 1) * pitch + width * value_bytes)) {
+    uint64_t row_bytes = 0;
+    if (__builtin_mul_overflow(width, value_bytes, &row_bytes)) return CUDA_ERROR_INVALID_VALUE;
+    const auto bytes = extent(1, 0, rows, pitch, row_bytes);
+    const bool aligned = address % value_bytes == 0 && (rows == 1 || pitch % value_bytes == 0);
+    if (!bytes || !aligned || (rows > 1 && pitch < row_bytes) ||
+        !is_fillable(state, address, *bytes)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     if (capture_node(state, stream, CU_GRAPH_NODE_TYPE_MEMSET)) return CUDA_SUCCESS;

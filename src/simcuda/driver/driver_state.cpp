@@ -210,7 +210,7 @@ bool is_live_device_range(DriverState& state, uint64_t address, uint64_t bytes) 
   --mapping;
   uint64_t end = mapping->first + mapping->second.bytes;
   if (address >= end) return false;
-  while (end < address + bytes) {  // neighbouring mappings count as one
+  while (end - address < bytes) {  // neighbouring mappings count as one
     ++mapping;
     if (mapping == state.mappings.end() || mapping->first != end) return false;
     end += mapping->second.bytes;

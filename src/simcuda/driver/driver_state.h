@@ -168,6 +168,9 @@ Device* device_at(DriverState& state, CUdevice ordinal);  // null: no such devic
 Device* device_of_address(DriverState& state, uint64_t address);
 bool is_device_address(uint64_t address);
 
+// Requests beyond are more than any device has; sizes up to it can be rounded without overflow.
+inline constexpr uint64_t kLargestRequest = model::kDeviceWindowBytes / 2;
+
 // [address, address + bytes) lies in memory that exists on a device (allocation or mapping).
 bool is_live_device_range(DriverState& state, uint64_t address, uint64_t bytes);
 

@@ -11,6 +11,7 @@ namespace fragscope::simcuda {
 
 CUresult make_graph_block(DriverState& state, Device& device, size_t bytes, CUdeviceptr* out) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > kLargestRequest) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t whole = round_up(bytes, model::kDevicePage);
   const auto address = device.memory.reserve_range(whole);
   if (!address) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -93,7 +94,8 @@ namespace {
 CUresult add_node(DriverState& state, CUgraphNode* out, CUgraph handle,
                   const CUgraphNode* dependencies, size_t count, CUgraphNodeType type,
                   CUdeviceptr address) {
-  if (out == nullptr || state.graphs.count(handle) == 0) return CUDA_ERROR_INVALID_VALUE;
+  const bool listed = dependencies != nullptr || count == 0;
+  if (out == nullptr || !listed || state.graphs.count(handle) == 0) return CUDA_ERROR_INVALID_VALUE;
   auto node = std::make_unique<CUgraphNode_st>();
   node->graph = handle;
   node->type = type;
@@ -107,7 +109,8 @@ CUresult add_node(DriverState& state, CUgraphNode* out, CUgraph handle,
 CUresult allocate(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                   CUDA_MEM_ALLOC_NODE_PARAMS* about) {
   return with_state([&](DriverState& state) -> CUresult {
-    if (about == nullptr || out == nullptr || state.graphs.count(graph) == 0) {
+    const bool listed = dependencies != nullptr || count == 0;
+    if (about == nullptr || out == nullptr || !listed || state.graphs.count(graph) == 0) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     if (about->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE) {

@@ -7,6 +7,9 @@ using namespace fragscope::simcuda;
 
 namespace {
 
+// Portable, device map, I/O memory, read only.
+constexpr unsigned kRegisterFlags = 15;
+
 std::map<uint64_t, HostBlock>::iterator block_of(DriverState& state, uint64_t address) {
   auto block = state.host_blocks.upper_bound(address);
   if (block == state.host_blocks.begin()) return state.host_blocks.end();
@@ -32,8 +35,10 @@ CUresult allocate_host(const char* call, void** out, size_t bytes, unsigned flag
 
 CUresult register_host(void* address, size_t bytes, unsigned flags) {
   return with_context([&](DriverState& state, CUctx_st& context) {
-    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     const auto from = reinterpret_cast<uint64_t>(address);
+    if (address == nullptr || bytes == 0 || bytes > UINT64_MAX - from || flags > kRegisterFlags) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
     const auto next = state.host_blocks.lower_bound(from);
     const bool overlaps = block_of(state, from) != state.host_blocks.end() ||
                           (next != state.host_blocks.end() && next->first < from + bytes);

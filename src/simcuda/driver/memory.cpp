@@ -1,6 +1,8 @@
 // Device memory that is allocated as a whole: cuMemAlloc and its kin, managed memory.
 #include <sys/mman.h>
 
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "simcuda/driver/driver_state.h"
 
@@ -74,8 +76,12 @@ CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t 
                                     size_t height, unsigned int element) {
   if (pitch == nullptr || width == 0 || height == 0) return CUDA_ERROR_INVALID_VALUE;
   if (element != 4 && element != 8 && element != 16) return CUDA_ERROR_INVALID_VALUE;
-  *pitch = round_up(width, 512);
-  return allocate("cuMemAllocPitch_v2", address, *pitch * height);
+  // A row that long, or so many of them, is more than any device has.
+  const uint64_t row = round_up(std::min<uint64_t>(width, kLargestRequest), 512);
+  const uint64_t bytes = height > UINT64_MAX / row ? UINT64_MAX : row * height;
+  const CUresult result = allocate("cuMemAllocPitch_v2", address, bytes);
+  if (result == CUDA_SUCCESS) *pitch = row;
+  return result;
 }
 
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) {

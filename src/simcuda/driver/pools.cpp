@@ -65,6 +65,7 @@ void put_back(std::map<uint64_t, uint64_t>& blocks, uint64_t address, uint64_t b
 }  // namespace
 
 CUresult pool_allocate(DriverState& state, CUmemoryPool pool, size_t bytes, CUdeviceptr* out) {
+  if (bytes > kLargestRequest) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t rounded = round_up(bytes, kPoolAlignment);
   uint64_t address = 0;
   bool found = take_free_block(*pool, rounded, address);
@@ -151,6 +152,7 @@ CUresult allocate_async(const char* call, CUdeviceptr* out, size_t bytes, CUmemo
       *out = 0;
       return CUDA_SUCCESS;
     }
+    if (bytes > kLargestRequest) return CUDA_ERROR_OUT_OF_MEMORY;
     CUgraphNode node = nullptr;
     if (capture_node(state, stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &node)) {
       captured = true;

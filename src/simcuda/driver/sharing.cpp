@@ -62,6 +62,7 @@ bool from_descriptor(int fd, SharedMemory& about) {
 
 // Address space for memory that exists elsewhere.
 CUresult open_range(DriverState& state, Device& device, uint64_t bytes, CUdeviceptr* out) {
+  if (bytes > kLargestRequest) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t whole = round_up(bytes, model::kDevicePage);
   const auto address = device.memory.reserve_range(whole);
   if (!address) return CUDA_ERROR_OUT_OF_MEMORY;

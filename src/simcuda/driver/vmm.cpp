@@ -1,5 +1,7 @@
 // Virtual memory management. Capacity is charged when physical memory is made, and comes back when
 // it is both released and unmapped. Not refused during capture: PyTorch does not guard cuMemCreate.
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "simcuda/driver/driver_state.h"
 
@@ -91,13 +93,14 @@ extern "C" {
 CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr* out, size_t bytes, size_t alignment, CUdeviceptr,
                                      unsigned long long flags) {
   const CUresult result = with_state([&](DriverState& state) {
-    if (out == nullptr || bytes == 0 || !is_page_multiple(bytes) || flags != 0) {
+    const bool power_of_two = (alignment & (alignment - 1)) == 0;  // 0: any
+    if (out == nullptr || bytes == 0 || !is_page_multiple(bytes) || !power_of_two || flags != 0) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     const CUcontext context = current_context();
     Device& device = context != nullptr ? *context->device : *state.devices.front();
     const auto address =
-        device.memory.reserve_range(bytes, round_up(alignment, model::kDevicePage));
+        device.memory.reserve_range(bytes, std::max<uint64_t>(alignment, model::kDevicePage));
     if (!address) return CUDA_ERROR_OUT_OF_MEMORY;
     state.ranges[*address] = bytes;
     *out = *address;

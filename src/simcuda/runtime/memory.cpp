@@ -66,6 +66,15 @@ CUDA_MEMCPY2D box(void* to, size_t to_pitch, const void* from, size_t from_pitch
   return copy;
 }
 
+// What the runtime itself finds wrong with a copy of rows.
+CUresult refuse_box(size_t to_pitch, size_t from_pitch, size_t width, cudaMemcpyKind kind) {
+  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) {
+    return static_cast<CUresult>(cudaErrorInvalidMemcpyDirection);
+  }
+  const bool narrow = to_pitch < width || from_pitch < width;
+  return narrow ? static_cast<CUresult>(cudaErrorInvalidPitchValue) : CUDA_SUCCESS;
+}
+
 CUresult copy_3d(const DriverCalls& calls, const cudaMemcpy3DParms* about, cudaStream_t stream,
                  bool asynchronous) {
   if (about == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -119,9 +128,11 @@ cudaError_t CUDARTAPI cudaFree(void* address) {
 cudaError_t CUDARTAPI cudaMallocPitch(void** out, size_t* pitch, size_t width, size_t height) {
   return call_bound([&](const DriverCalls& calls) {
     if (out == nullptr || pitch == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *out = nullptr;
-    *pitch = (width + kPitch - 1) / kPitch * kPitch;
-    if (width == 0 || height == 0) return CUDA_SUCCESS;
+    if (width == 0 || height == 0) {
+      *out = nullptr;
+      *pitch = width > SIZE_MAX - kPitch ? 0 : (width + kPitch - 1) / kPitch * kPitch;
+      return CUDA_SUCCESS;
+    }
     CUdeviceptr address = 0;
     const CUresult result = calls.cuMemAllocPitch_v2(&address, pitch, width, height, 4);
     *out = reinterpret_cast<void*>(address);
@@ -132,13 +143,18 @@ cudaError_t CUDARTAPI cudaMallocPitch(void** out, size_t* pitch, size_t width, s
 cudaError_t CUDARTAPI cudaMalloc3D(cudaPitchedPtr* out, cudaExtent extent) {
   return call_bound([&](const DriverCalls& calls) {
     if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *out = {nullptr, 0, extent.width, extent.height};
-    if (extent.width == 0 || extent.height == 0 || extent.depth == 0) return CUDA_SUCCESS;
-    CUdeviceptr address = 0;
-    const CUresult result = calls.cuMemAllocPitch_v2(&address, &out->pitch, extent.width,
-                                                     extent.height * extent.depth, 4);
-    out->ptr = reinterpret_cast<void*>(address);
-    return result;
+    cudaPitchedPtr made{nullptr, 0, extent.width, extent.height};
+    if (extent.width != 0 && extent.height != 0 && extent.depth != 0) {
+      const size_t rows =
+          extent.depth > SIZE_MAX / extent.height ? SIZE_MAX : extent.height * extent.depth;
+      CUdeviceptr address = 0;
+      const CUresult result =
+          calls.cuMemAllocPitch_v2(&address, &made.pitch, extent.width, rows, 4);
+      if (result != CUDA_SUCCESS) return result;
+      made.ptr = reinterpret_cast<void*>(address);
+    }
+    *out = made;
+    return CUDA_SUCCESS;
   });
 }
 
@@ -223,16 +239,20 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, const void* from, size_t bytes, 
       [&](const DriverCalls& calls) { return copy_async(calls, to, from, bytes, kind, stream); });
 }
 cudaError_t CUDARTAPI cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                                   size_t width, size_t height, cudaMemcpyKind) {
+                                   size_t width, size_t height, cudaMemcpyKind kind) {
   return call_bound([&](const DriverCalls& calls) {
+    const CUresult refused = refuse_box(to_pitch, from_pitch, width, kind);
+    if (refused != CUDA_SUCCESS) return refused;
     const CUDA_MEMCPY2D copy = box(to, to_pitch, from, from_pitch, width, height);
     return calls.cuMemcpy2DUnaligned_v2(&copy);
   });
 }
 cudaError_t CUDARTAPI cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from,
                                         size_t from_pitch, size_t width, size_t height,
-                                        cudaMemcpyKind, cudaStream_t stream) {
+                                        cudaMemcpyKind kind, cudaStream_t stream) {
   return call_bound([&](const DriverCalls& calls) {
+    const CUresult refused = refuse_box(to_pitch, from_pitch, width, kind);
+    if (refused != CUDA_SUCCESS) return refused;
     const CUDA_MEMCPY2D copy = box(to, to_pitch, from, from_pitch, width, height);
     return calls.cuMemcpy2DAsync_v2(&copy, stream);
   });

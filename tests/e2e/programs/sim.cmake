@@ -1,7 +1,7 @@
 # Programs against the simulated runtime -> <build>/tests/sim/<name>_<major>, linked as a CUDA program
 # is: by name against libcudart.so.<major>, found at run time in the stand-ins' directory.
 foreach(major IN LISTS FRAGSCOPE_CUDA_MAJORS)
-  foreach(program memory streams pools devices runtime_calls table interrupted tenant)
+  foreach(program memory streams pools devices runtime_calls table interrupted tenant misuse)
     add_executable(sim_${program}_${major} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/programs/sim_${program}.cpp)
     target_link_libraries(sim_${program}_${major} PRIVATE
       fragscope_options cuda_headers_${major} sim_cudart_${major} Threads::Threads)
@@ -10,6 +10,7 @@ foreach(major IN LISTS FRAGSCOPE_CUDA_MAJORS)
       RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/sim BUILD_RPATH ${FRAGSCOPE_SIM_DIR})
     add_dependencies(sim_${program}_${major} sim_cuda)
   endforeach()
+  target_link_libraries(sim_misuse_${major} PRIVATE sim_cuda)  # of both libraries
 endforeach()
 
 # The same for the driver alone: sim_every_call_<major> and, with the other default stream, …_ptds.
