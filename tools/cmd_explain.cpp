@@ -34,8 +34,14 @@ struct CloseFile {
   }
 };
 
+struct TextSeen {
+  uint64_t bytes = 0;
+  bool binary = false;  // a NUL: no log and no message of a person's
+};
+
 // Feeds the whole file in pieces; the scanner's memory does not grow with it.
-Status read_text(const std::string& name, diagnose::MessageScanner& scanner) {
+Result<TextSeen> read_text(const std::string& name, diagnose::MessageScanner& scanner) {
+  TextSeen seen;
   const bool from_stdin = name == "-";
   const std::string shown = from_stdin ? "standard input" : "'" + name + "'";
   const auto error = [&shown](int code) {
@@ -49,10 +55,24 @@ Status read_text(const std::string& name, diagnose::MessageScanner& scanner) {
   while (true) {
     const size_t count = std::fread(buffer.data(), 1, buffer.size(), file.get());
     scanner.feed({buffer.data(), count});
+    seen.bytes += count;
+    seen.binary |= std::memchr(buffer.data(), 0, count) != nullptr;
     if (count == buffer.size()) continue;
     if (std::ferror(file.get()) != 0) return error(errno);
-    return Done{};
+    return seen;
   }
+}
+
+// Input that can hold no message is bad input, as for every other command.
+int no_message(const ExplainOptions& options, const TextSeen& seen) {
+  const std::string shown = options.file == "-" ? "standard input" : "'" + options.file + "'";
+  if (seen.bytes == 0) return fail(shown + " is empty: no message to explain", kExitInput);
+  if (seen.binary) {
+    return fail(
+        shown + " is binary, and neither a recorded run nor a snapshot: no message to explain",
+        kExitInput);
+  }
+  return fail("no out-of-memory message found in " + shown, kExitNo);
 }
 
 Explanation nothing_found() {
@@ -72,7 +92,7 @@ int explain_text(const ExplainOptions& options) {
     return explain_run(options.file, options.json);
   }
   diagnose::MessageScanner scanner;
-  const Status read = read_text(options.file, scanner);
+  const Result<TextSeen> read = read_text(options.file, scanner);
   if (!read) return fail(read.error(), kExitInput);
   if (!options.context.empty()) scanner.add_context(options.context);
   const MessageScan scan = scanner.finish();
@@ -81,7 +101,7 @@ int explain_text(const ExplainOptions& options) {
       const int code = print(explanation_json(scan, nothing_found()) + "\n");
       if (code != kExitOk) return code;
     }
-    return fail("no out-of-memory message found in the input", kExitNo);
+    return no_message(options, read.value());
   }
   const Explanation explanation = diagnose::explain(scan);
   return print(options.json ? explanation_json(scan, explanation) + "\n"

@@ -112,6 +112,10 @@ bool MessageCollector::continues_current(const Phrase& phrase, const Place& plac
     if (family >= Family::kNative || family == Family::kHostRam) return false;
     return phrase.family == Family::kNative ? !(*current_)[Field::kTried] : family != phrase.family;
   }
+  // The words that began the message, once more behind its figures: the next one.
+  // PyTorch's begins with its request.
+  const bool again = phrase.text == opened_by_ && current_->has_figures();
+  if (again && !is_native(current_->family)) return false;
   // Trouble on the host is news, however close it stands to a device's figures.
   const bool host = phrase.family >= Family::kHostRam && phrase.family <= Family::kHostPinned;
   return !(host && is_native(family) && current_->has_figures());
@@ -127,6 +131,7 @@ void MessageCollector::open(const Phrase& phrase, const Place& place) {
   if (!continues_current(phrase, place)) {
     if (phrase.opens == Opens::kNo) return;
     start_message(phrase.family, place);
+    opened_by_ = phrase.text;
   }
   // "Tried to allocate" within another backend's message is that backend's sentence.
   const Family before = current_->family;
@@ -140,6 +145,7 @@ void MessageCollector::start_message(Family family, const Place& place) {
   close_message();
   ++messages_;
   current_.emplace();
+  opened_by_ = {};
   current_->family = family;
   current_->begin = place.position;
   current_->end = place.position;
@@ -177,6 +183,9 @@ std::optional<Quantity> MessageCollector::figure_of(const Phrase& phrase,
     case At::kAfterBytes:
       value = quantity_after(place.text, place.behind, Unit::kOptional);
       break;
+    case At::kLast:
+      value = quantity_after(place.text, place.behind, Unit::kLast);
+      break;
     case At::kBefore:
     case At::kBeforeListed:
       value = quantity_before(place.text, place.at);
@@ -203,6 +212,8 @@ std::optional<Quantity> MessageCollector::figure_of(const Phrase& phrase,
 void MessageCollector::store(Field field, const Quantity& value) {
   if (value.is_sentinel()) {
     current_->process_in_use_is_sentinel |= field == Field::kProcessInUse;
+    // No memory is so large: the size of the request was computed from garbage.
+    if (field == Field::kTried) current_->family = Family::kTooLarge;
     current_->limit_is_sentinel |= field == Field::kLimit;
     return;
   }
@@ -269,12 +280,21 @@ void MessageCollector::read_message_special(const Phrase& phrase, const Place& p
     case Special::kVllmFree:
       read_vllm_free(place);
       return;
+    case Special::kJuliaDevice:
+      read_julia_device(place);
+      return;
+    case Special::kRmmSizes:
+      read_rmm_sizes(place);
+      return;
+    case Special::kGgmlBuffer:
+      read_ggml_buffer(place);
+      return;
     case Special::kGenericOom:
       read_generic(place);
       return;
     case Special::kPinnedArgument: {
       const auto& named = hint_at_[static_cast<size_t>(Hint::kPinned)];
-      if (named && place.position - *named <= kMessageReach) {
+      if ((named && place.position - *named <= kMessageReach) || pinning_follows(place)) {
         open({.text = phrase.text, .opens = Opens::kYes, .family = Family::kHostPinned}, place);
       }
       return;
@@ -311,57 +331,6 @@ void MessageCollector::read_process(const Place& place) {
   if (plausible && current_->listed_processes.size() < kMaxProcesses) {
     current_->listed_processes.push_back({*pid, value->value});
   }
-}
-
-// "Device 0 OOM 18446744073707737660 / 24146608128": used / limit, used may have underflowed.
-void MessageCollector::read_hami(const Place& place) {
-  size_t begin = place.at;
-  const auto device = integer_before(place.text, place.at, &begin);
-  if (!device || !ends_with(place.text, begin, "device")) return;
-  size_t slash = place.behind;
-  while (slash < place.text.size() && slash - place.behind < 24 && place.text[slash] >= '0' &&
-         place.text[slash] <= '9') {
-    ++slash;
-  }
-  const auto limit = integer_after(place.text, slash + 1);
-  if (slash == place.behind || !starts_at(place.text, slash, "/") || !limit) return;
-  start_message(Family::kHami, place);
-  current_->device_index = device;
-  store(Field::kLimit, Quantity::exact(*limit));
-  const auto used = integer_after(place.text, place.behind);
-  if (used) store(Field::kReserved, Quantity::exact(*used));
-}
-
-// "out of memory" in words nobody foresaw; beside a GPU it is about the GPU.
-void MessageCollector::read_generic(const Place& place) {
-  const size_t begin = place.at - std::min<size_t>(place.at, 48);
-  const std::string_view around = place.text.substr(begin, place.behind + 32 - begin);
-  for (const std::string_view device : {"cuda", "gpu", "hip", "nvidia"}) {
-    if (around.find(device) == std::string_view::npos) continue;
-    open({.text = "outofmemory", .opens = Opens::kYes, .family = Family::kBareCuda}, place);
-    return;
-  }
-}
-
-// "Free memory on device (5.32/23.68 GiB) on startup is less than desired …"
-void MessageCollector::read_vllm_free(const Place& place) {
-  const size_t paren = place.text.substr(place.behind, 16).find('(');
-  if (paren == std::string_view::npos) return;
-  const size_t begin = place.behind + paren + 1;
-  const size_t slash = place.text.substr(begin, 24).find('/');
-  if (slash == std::string_view::npos) return;
-  const auto total = quantity_after(place.text, begin + slash + 1, Unit::kRequired);
-  if (!total) return;
-  std::string free(place.text.substr(begin, slash));
-  const size_t digits = place.text.substr(begin + slash + 1).find_first_not_of("0123456789.,");
-  const size_t unit = begin + slash + 1 + digits;
-  if (free.find_first_not_of("0123456789.,") == std::string::npos) {
-    free.append(place.text.substr(unit, total->end - unit));
-  }
-  const auto available = quantity_after(free, 0, Unit::kRequired);
-  start_message(Family::kVllmStartup, place);
-  store(Field::kTotal, total->value);
-  if (available) store(Field::kFree, available->value);
 }
 
 void MessageCollector::read_hint(Hint hint, const Place& place) {

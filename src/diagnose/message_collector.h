@@ -19,6 +19,9 @@ class MessageCollector {
   // `phrase` starts at `at` of `text`; `base` is the position of text[0] in the whole input.
   void found(const Phrase& phrase, std::string_view text, size_t at, uint64_t base);
 
+  // `text` is the end of the input in front of the context; `base` as above.
+  void end_of_text(std::string_view text, uint64_t base);
+
   MessageScan finish();
 
  private:
@@ -43,10 +46,15 @@ class MessageCollector {
   void read_hami(const Place& place);
   void read_generic(const Place& place);
   void read_vllm_free(const Place& place);
+  void read_julia_device(const Place& place);
+  void read_rmm_sizes(const Place& place);
+  void read_ggml_buffer(const Place& place);
+  bool pinning_follows(const Place& place) const;
   void read_hint(Hint hint, const Place& place);
 
   bool context_ = false;
   std::optional<OomFacts> current_;
+  std::string_view opened_by_;            // the phrase that began it (of the table: lives for ever)
   std::optional<OomFacts> last_;          // closed last
   std::optional<OomFacts> last_telling_;  // closed last and no echo
   uint64_t messages_ = 0;

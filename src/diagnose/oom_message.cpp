@@ -17,19 +17,19 @@ constexpr size_t kLookBack = 512;
 }  // namespace
 
 std::string_view family_name(Family family) {
-  constexpr std::array<std::string_view, 27> kNames = {
-      "none", "cuda",        "disk",       "nccl",    "library", "pytorch", "library",
-      "nccl", "cuda",        "tensorflow", "xla",     "cupy",    "vllm",    "vllm",
-      "vllm", "hami",        "mps",        "npu",     "pytorch", "host",    "shm",
-      "shm",  "host_pinned", "pytorch",    "pytorch", "pytorch", "pytorch"};
+  constexpr std::string_view kNames[] = {
+#define FAMILY(id, source) source,
+#include "diagnose/families.def"
+#undef FAMILY
+  };
   return kNames[static_cast<size_t>(family)];
 }
 
 std::string_view field_name(Field field) {
   constexpr std::array<std::string_view, kFieldCount> kNames = {
-      "tried_bytes",    "total_bytes",         "allocated_bytes",     "free_bytes",
-      "reserved_bytes", "cached_bytes",        "unallocated_bytes",   "allowed_bytes",
-      "limit_bytes",    "private_pools_bytes", "process_in_use_bytes"};
+      "tried_bytes",    "total_bytes",         "allocated_bytes",      "free_bytes",
+      "reserved_bytes", "cached_bytes",        "unallocated_bytes",    "allowed_bytes",
+      "limit_bytes",    "private_pools_bytes", "process_in_use_bytes", "device_in_use_bytes"};
   return kNames[static_cast<size_t>(field)];
 }
 
@@ -100,6 +100,7 @@ void MessageScanner::scan(bool to_the_end) {
 void MessageScanner::add_context(std::string_view raw) {
   text_->squeezer.finish(text_->text);
   scan(true);
+  collector_->end_of_text(text_->text, text_->base);
   collector_->start_context();
   feed(raw);
 }
@@ -107,6 +108,7 @@ void MessageScanner::add_context(std::string_view raw) {
 MessageScan MessageScanner::finish() {
   text_->squeezer.finish(text_->text);
   scan(true);
+  collector_->end_of_text(text_->text, text_->base);
   return collector_->finish();
 }
 

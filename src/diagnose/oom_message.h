@@ -24,36 +24,11 @@
 
 namespace fragscope::diagnose {
 
-// Who wrote the message. The order is the rank: of two messages on top of each other (a wrapper
-// quoting its cause) the higher one names the text.
+// Who wrote the message; families.def has the list and what its order means.
 enum class Family : uint8_t {
-  kNone,
-  kBareCuda,         // "CUDA error: out of memory": any CUDA call but PyTorch's caching allocator
-  kNoSpace,          // "No space left on device": a disk, or /dev/shm
-  kNcclUnhandled,    // "unhandled cuda error": NCCL hides which
-  kLibraryStatus,    // a cuBLAS/cuDNN/… status that often masks an allocation failure
-  kBareAllocator,    // "CUDA out of memory" without figures
-  kLibraryAlloc,     // …_STATUS_ALLOC_FAILED: the library says it
-  kNccl,             // NCCL names "out of memory"
-  kCudaMalloc,       // "cudaMalloc failed: out of memory" with or without a size (ggml, RMM, …)
-  kTensorflow,       // TensorFlow's BFC allocator
-  kXla,              // JAX/XLA RESOURCE_EXHAUSTED
-  kCupy,             // CuPy's memory pool
-  kVllmNoBlocks,     // vLLM: no room for the KV cache within its budget
-  kVllmStartup,      // vLLM: less free memory at start than the budget
-  kVllmWarmUp,       // vLLM: out of memory while warming up
-  kHami,             // HAMi-core, a vGPU layer that enforces a limit
-  kMps,              // PyTorch's MPS backend
-  kNpu,              // Ascend NPU: PyTorch's layout, another allocator
-  kAllocatorAssert,  // an assertion of the allocator: no lack of memory
-  kHostRam,          // ordinary host memory: CPU allocator, OOM killer
-  kShm,              // /dev/shm is full
-  kShmHandles,       // shared memory handles (file descriptors) ran out, not bytes
-  kHostPinned,       // page-locked host memory
-  kAsync,            // PyTorch's cudaMallocAsync backend
-  kNative,           // PyTorch's caching allocator
-  kRejected,         // the same, "preemptively rejected": per_process_memory_fraction, 2.12+
-  kTooLarge,         // the same, "Tried to allocate more than 1EB memory"
+#define FAMILY(id, source) id,
+#include "diagnose/families.def"
+#undef FAMILY
 };
 std::string_view family_name(Family family);
 
@@ -104,6 +79,7 @@ enum class Field : uint8_t {
   kLimit,        // a limit that something else prints: async backend, CuPy, XLA, vGPU layer
   kPrivatePools,
   kProcessInUse,  // this process, CUDA context and libraries included
+  kDeviceInUse,   // all processes on the device together
   kCount,
 };
 inline constexpr size_t kFieldCount = static_cast<size_t>(Field::kCount);

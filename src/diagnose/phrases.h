@@ -13,6 +13,7 @@ enum class At : uint8_t {
   kNone,
   kAfter,         // behind the phrase, with a unit
   kAfterBytes,    // behind the phrase, bytes when there is no unit
+  kLast,          // the same, and the message ends with it
   kBefore,        // in front of the phrase
   kBeforeListed,  // in front of it, and in front of that ";", "," or "("
 };
@@ -27,6 +28,9 @@ enum class Special : uint8_t {
   kMemlock,         // kibibytes follow
   kHamiFigures,     // "used/limit" follows
   kVllmFree,        // "(free/total" follows
+  kJuliaDevice,     // "91.54%(in use/total)" follows
+  kRmmSizes,        // "current, max, try" follow
+  kGgmlBuffer,      // a size follows when "failed to allocate" stands in front
   kShmSize,         // a size follows: /dev/shm
   kWorkerCount,     // an integer follows: DataLoader workers
   kGenericOom,      // counts only beside "cuda", "gpu" or "hip"

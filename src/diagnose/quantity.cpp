@@ -92,7 +92,10 @@ size_t number_begin(std::string_view text, size_t end) {
     if (!is_digit(c) && !inner) break;
     --begin;
   }
-  return begin;
+  // "on GPU 3, 512.00MB": the device's index is not a group of the number.
+  const bool device = begin >= 3 && text.substr(begin - 3, 3) == "gpu";
+  const size_t comma = text.substr(0, end).find(',', begin);
+  return device && comma != std::string_view::npos ? comma + 1 : begin;
 }
 
 size_t number_end(std::string_view text, size_t begin) {
@@ -114,10 +117,19 @@ const UnitName* unit_at(std::string_view text, size_t at, Unit need) {
     if (text.substr(at, unit.name.size()) != unit.name) continue;
     const size_t behind = at + unit.name.size();
     const bool letter = behind < text.size() && is_letter(text[behind]);
-    const bool word = need == Unit::kOptional ? letter : text.substr(at, 3) == "gpu";
+    const bool word = need != Unit::kRequired ? letter : text.substr(at, 3) == "gpu";
     if (unit.name.size() > 1 || !word) return &unit;
   }
   return nullptr;
+}
+
+// The digits of a number that belong to the next line's "2031-05-07" (4) or "11:22:33" (2).
+size_t time_digits(std::string_view text, size_t begin, size_t end) {
+  const std::string_view rest = text.substr(end, 6);
+  if (rest.size() < 6 || !is_digit(rest[1]) || !is_digit(rest[2]) || rest[0] != rest[3]) return 0;
+  if (!is_digit(rest[4]) || !is_digit(rest[5])) return 0;
+  const size_t digits = rest[0] == '-' ? 4 : rest[0] == ':' ? 2 : 0;
+  return end - begin > digits ? digits : 0;
 }
 
 size_t skip_any(std::string_view text, size_t at, std::string_view skipped) {
@@ -129,14 +141,19 @@ size_t skip_any(std::string_view text, size_t at, std::string_view skipped) {
 
 std::optional<FoundQuantity> quantity_after(std::string_view text, size_t at, Unit unit) {
   const size_t begin = skip_any(text, at, ":=~(<");
-  const size_t end = number_end(text, begin);
+  const size_t end = number_end(text, begin) - time_digits(text, begin, number_end(text, begin));
   const auto number = parse_decimal(text.substr(begin, end - begin));
   if (!number) return std::nullopt;
-  const UnitName* name = unit_at(text, end, unit);
+  // numpy prints "184. MiB" for three digits.
+  const bool dot = end - begin >= 3 && end < text.size() && text[end] == '.' &&
+                   unit_at(text, end + 1, unit) != nullptr;
+  const size_t unit_begin = dot ? end + 1 : end;
+  const UnitName* name = unit_at(text, unit_begin, unit);
   if (name == nullptr && (unit == Unit::kRequired || number->decimals > 0)) return std::nullopt;
-  if (name == nullptr && end == text.size()) return std::nullopt;  // the number may be cut
+  // The number may be cut.
+  if (name == nullptr && end == text.size() && unit != Unit::kLast) return std::nullopt;
   const uint64_t bytes = name == nullptr ? 1 : name->bytes;
-  const size_t behind = end + (name == nullptr ? 0 : name->name.size());
+  const size_t behind = name == nullptr ? end : unit_begin + name->name.size();
   return FoundQuantity{make_quantity(*number, bytes), begin, behind};
 }
 

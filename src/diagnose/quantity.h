@@ -34,6 +34,7 @@ struct FoundQuantity {
 enum class Unit {
   kRequired,  // a number without a unit is refused: it may be the head of a cut number
   kOptional,  // a number without a unit counts bytes
+  kLast,      // the same, and the message is known to end with it: the end of the text cuts nothing
 };
 
 // The quantity that starts at `at`, behind at most three of ":=~(<".

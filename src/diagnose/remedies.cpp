@@ -22,6 +22,13 @@ void fragmentation(const OomFacts& f, Actions& out) {
         "TF_GPU_ALLOCATOR=cuda_malloc_async. Both let the driver join free memory.");
     return;
   }
+  if (f.family == Family::kJulia) {
+    out.emplace_back(
+        "CUDA.jl: CUDA.reclaim() after GC.gc(true) returns idle memory; unsafe_free! on large "
+        "arrays, "
+        "or JULIA_CUDA_MEMORY_POOL=none, keeps the pool from holding pieces.");
+    return;
+  }
   if (f.family == Family::kAsync) {
     out.emplace_back(
         "Compare with the native allocator (no backend:cudaMallocAsync) and "
@@ -119,12 +126,28 @@ void other_process(const OomFacts& f, Actions& out) {
 }
 
 void memory_cap(const OomFacts& f, Actions& out) {
-  if (f.family == Family::kVllmNoBlocks || f.family == Family::kVllmStartup ||
-      f.family == Family::kVllmWarmUp) {
+  if (f.family == Family::kServerNoBlocks || f.family == Family::kServerStartup ||
+      f.family == Family::kServerWarmUp) {
     out.emplace_back(
-        "vLLM: raise gpu_memory_utilization (the card must have that much free), or "
-        "lower max_model_len, max_num_seqs, or spread the model "
-        "(tensor_parallel_size).");
+        "Raise the server's share (vLLM: gpu_memory_utilization, SGLang: --mem-fraction-static; "
+        "the "
+        "card must have that much free), or lower max_model_len / --context-length, the number of "
+        "sequences at a time, or spread the model (tensor parallel).");
+    return;
+  }
+  if (f.family == Family::kPoolLimit) {
+    out.emplace_back(
+        "RMM: raise or drop maximum_pool_size, or let the pool spill (managed memory, cudf.spill); "
+        "ONNX Runtime: raise gpu_mem_limit, or set arena_extend_strategy to kSameAsRequested so "
+        "that "
+        "the arena grows by what is needed.");
+    out.emplace_back("See nvidia-smi: a limit above what the card has free does not help.");
+    return;
+  }
+  if (f.family == Family::kJulia) {
+    out.emplace_back(
+        "CUDA.jl: raise JULIA_CUDA_HARD_MEMORY_LIMIT (JULIA_CUDA_MEMORY_LIMIT in old versions), or "
+        "free arrays sooner (CUDA.unsafe_free!, GC.gc(true)).");
     return;
   }
   if (f.family == Family::kHami) {
@@ -193,6 +216,19 @@ void shm(Actions& out) {
 
 void unknown(const OomFacts& f, Actions& out) {
   switch (f.family) {
+    case Family::kKernel:
+      out.emplace_back(
+          "Ask for less per kernel: smaller block sizes, fewer num_stages (Triton), fewer threads "
+          "per "
+          "block; no setting of an allocator matters.");
+      return;
+    case Family::kKilled:
+      out.emplace_back(
+          "See who sent it: dmesg | grep -i oom, kubectl describe pod (OOMKilled), the scheduler's "
+          "log (sacct, scontrol).");
+      [[fallthrough]];
+    case Family::kWorkerGone:
+    case Family::kBadAlloc:
     case Family::kHostRam:
       out.emplace_back(
           "Watch the host's memory (free -m, dmesg | grep -i oom, the container's "

@@ -23,8 +23,9 @@ const Stated kCauses[] = {
      V::kUnknown,
      Confidence::kLow,
      {V::kOtherProcess, V::kNonPytorchMemory, V::kHostPinned, V::kTrueExhaustion},
-     "A CUDA call ran out of memory, but not one of PyTorch's caching allocator, which would "
-     "have printed its figures. Creating a context on a full card, a library's own memory and "
+     "A call of the GPU's runtime or driver ran out of memory, but not one of PyTorch's caching "
+     "allocator, which would have printed its figures. Creating a context on a full card, a "
+     "library's own memory and "
      "page-locking host memory all end with this text."},
     {Family::kNoSpace,
      V::kUnknown,
@@ -66,8 +67,58 @@ const Stated kCauses[] = {
      V::kTrueExhaustion,
      Confidence::kLow,
      {V::kOtherProcess, V::kNonPytorchMemory},
-     "cudaMalloc itself failed in a program without PyTorch's caching allocator: the card had "
-     "less free than was asked for. Who holds the rest is not in the text."},
+     "The driver's allocation call (cudaMalloc or its like) failed in a program without PyTorch's "
+     "caching allocator: the card had less free than was asked for. Who holds the rest is not in "
+     "the text."},
+    {Family::kPoolLimit,
+     V::kMemoryFractionCap,
+     Confidence::kLow,
+     {V::kTrueExhaustion, V::kFragmentation},
+     "A memory pool refused by its own limit (RMM: maximum_pool_size, by default what was free on "
+     "the card at start; ONNX Runtime: gpu_mem_limit), not the driver."},
+    {Family::kPaddle,
+     V::kTrueExhaustion,
+     Confidence::kLow,
+     {V::kOtherProcess, V::kNonPytorchMemory},
+     "PaddlePaddle asked the driver for more than the card had free. \"Allocated\" is here what "
+     "all programs on the card have in use."},
+    {Family::kJulia,
+     V::kUnknown,
+     Confidence::kLow,
+     {V::kTrueExhaustion, V::kFragmentation, V::kOtherProcess},
+     "CUDA.jl collected garbage and emptied its pool before it gave up; the figures that would "
+     "tell the cause are missing from the text."},
+    {Family::kKilled,
+     V::kUnknown,
+     Confidence::kLow,
+     {V::kLeakSuspected, V::kShm},
+     "The process was ended by SIGKILL (exit code 137 or -9). Mostly that is the kernel or a "
+     "container limit because host memory ran out; a scheduler or a person can have sent it too. "
+     "The GPU running full does not end a process like this."},
+    {Family::kWorkerGone,
+     V::kUnknown,
+     Confidence::kLow,
+     {V::kShm},
+     "A DataLoader worker ended. Why is in the worker's own message further up: a bus error is a "
+     "full /dev/shm, \"Killed\" is host memory, a traceback is neither."},
+    {Family::kBadAlloc,
+     V::kUnknown,
+     Confidence::kLow,
+     {V::kLeakSuspected, V::kTrueExhaustion},
+     "A C++ allocation failed, mostly of ordinary host memory (or of a size computed from "
+     "garbage); which is not in the text."},
+    {Family::kKernel,
+     V::kUnknown,
+     Confidence::kMedium,
+     {},
+     "One kernel wants more shared memory or registers of a multiprocessor than there are. That is "
+     "on-chip memory: neither the card's memory nor /dev/shm ran out."},
+    {Family::kBusError,
+     V::kShm,
+     Confidence::kLow,
+     {V::kUnknown},
+     "A bus error: a mapped file had no page to give. With DataLoader workers it is mostly a full "
+     "/dev/shm; a truncated or unreadable mapped file does the same."},
     {Family::kTensorflow,
      V::kTrueExhaustion,
      Confidence::kLow,
@@ -86,24 +137,25 @@ const Stated kCauses[] = {
      {V::kLeakSuspected, V::kFragmentation, V::kOtherProcess},
      "CuPy's pool asked the driver for more and got none; how much of the pool is idle is not "
      "printed."},
-    {Family::kVllmNoBlocks,
+    {Family::kServerNoBlocks,
      V::kMemoryFractionCap,
      Confidence::kLow,
      {V::kTrueExhaustion},
-     "vLLM plans with gpu_memory_utilization x total. Weights and peak activations take the "
-     "budget, and too little is left for the KV cache."},
-    {Family::kVllmStartup,
+     "The server plans with a share of the card (vLLM: gpu_memory_utilization, SGLang: "
+     "mem_fraction_static). Weights and peak activations take it, and too little is left for the "
+     "KV cache."},
+    {Family::kServerStartup,
      V::kOtherProcess,
      Confidence::kMedium,
      {V::kMemoryFractionCap, V::kNonPytorchMemory},
-     "When vLLM started, less was free than its budget (gpu_memory_utilization x total): "
-     "something else already holds memory on this card."},
-    {Family::kVllmWarmUp,
+     "When the server (vLLM, SGLang) started, less was free than it plans with (vLLM: "
+     "gpu_memory_utilization x total): something else already holds memory on this card."},
+    {Family::kServerWarmUp,
      V::kTrueExhaustion,
      Confidence::kLow,
      {V::kMemoryFractionCap, V::kFragmentation},
-     "vLLM had given its budget to weights and KV cache; the warm-up batch needed more than was "
-     "left beside it."},
+     "The server had given its budget to weights and KV cache; the warm-up batch needed more than "
+     "was left beside it."},
     {Family::kHami,
      V::kMemoryFractionCap,
      Confidence::kMedium,
@@ -191,7 +243,8 @@ void apply_hints(const OomFacts& f, Explanation& out) {
             "cudaHostRegister, ulimit -l): the call that failed locks host pages and takes no "
             "device memory.");
   } else if (f.has(Hint::kOtherProcess) && silent && f.family != Family::kHostRam &&
-             f.family != Family::kCupy && f.family < Family::kAllocatorAssert) {
+             f.family != Family::kCupy && f.family != Family::kPaddle &&
+             f.family > Family::kKernel && f.family < Family::kAllocatorAssert) {
     restate(out, V::kOtherProcess, Confidence::kLow,
             "The text around it speaks of several processes on the card.");
   } else if (f.has(Hint::kContextCreation) && f.family == Family::kBareCuda) {
@@ -206,7 +259,8 @@ void apply_hints(const OomFacts& f, Explanation& out) {
     restate(out, V::kShm, Confidence::kMedium,
             "The text around it names shared memory, which lies in /dev/shm.");
   }
-  if (f.family == Family::kShm && (f.has(Hint::kRoomyShm) || f.has(Hint::kLmdb))) {
+  const bool bus = f.family == Family::kShm || f.family == Family::kBusError;
+  if (bus && (f.has(Hint::kRoomyShm) || f.has(Hint::kLmdb))) {
     restate(out, V::kUnknown, Confidence::kLow,
             "But /dev/shm is said to be large, or the data are memory-mapped files (LMDB), or no "
             "worker was used: a bus error also follows a truncated or unreadable mapped file.");
@@ -223,12 +277,41 @@ void weigh_pool(const OomFacts& f, Explanation& out) {
   const auto wanted = static_cast<int64_t>(tried->bytes);
   out.why.push_back("Limit of the pool " + size_text(*limit) + " - in use " + size_text(*used) +
                     " = " + size_text(room) + ", request " + size_text(*tried) + ".");
-  if (f.family == Family::kCupy) {
+  if (f.family == Family::kCupy || f.family == Family::kPoolLimit) {
     if (room < wanted) {
       restate(out, V::kMemoryFractionCap, Confidence::kMedium, "The pool's own limit refuses.");
     }
   } else if (room >= wanted) {
     restate(out, V::kFragmentation, Confidence::kLow, "The pool has room, but not in one piece.");
+  }
+}
+
+// A size and what was free, printed without PyTorch's other figures.
+void weigh_free(const OomFacts& f, Explanation& out) {
+  const auto& tried = f[Field::kTried];
+  const auto& free = f[Field::kFree];
+  const auto& total = f[Field::kTotal];
+  const bool device = f.family == Family::kPaddle || f.family == Family::kXla ||
+                      f.family == Family::kTensorflow || f.family == Family::kCudaMalloc;
+  if (f.family == Family::kPoolLimit && tried && free && free->bytes < tried->bytes) {
+    restate(out, V::kMemoryFractionCap, Confidence::kMedium,
+            "The pool says how little its limit leaves.");
+    return;
+  }
+  if (!device || !tried) return;
+  uint64_t card = total ? total->bytes : 0;
+  // What is in use and what is free make up the card.
+  if (f.family == Family::kPaddle && free && f[Field::kAllocated]) {
+    card = free->bytes + f[Field::kAllocated]->bytes;
+  }
+  if (card > 0 && tried->bytes > card) {
+    out.why.push_back(size_text(*tried) + " are more than the whole card (" +
+                      size_text(static_cast<int64_t>(card)) + ").");
+    restate(out, V::kTrueExhaustion, Confidence::kHigh, "No setting can make it fit.");
+    out.alternatives.clear();
+  } else if (free && free->bytes < tried->bytes) {
+    out.why.push_back("Free " + size_text(*free) + ", request " + size_text(*tried) + ".");
+    if (out.verdict == V::kTrueExhaustion) out.confidence = Confidence::kMedium;
   }
 }
 
@@ -248,8 +331,9 @@ void judge_stated(const OomFacts& facts, Explanation& out) {
   }
   apply_hints(facts, out);
   weigh_pool(facts, out);
+  weigh_free(facts, out);
   const bool full_budget =
-      facts.family == Family::kVllmNoBlocks && facts.gpu_memory_utilization.value_or(0) >= 0.9;
+      facts.family == Family::kServerNoBlocks && facts.gpu_memory_utilization.value_or(0) >= 0.9;
   if (full_budget) {
     restate(out, V::kTrueExhaustion, Confidence::kLow,
             "gpu_memory_utilization is 0.9 or more already: the card is too small for this model "

@@ -11,7 +11,32 @@ namespace fragscope::diagnose {
 namespace {
 
 bool has_device_figures(const OomFacts& facts) {
-  return facts.family == Family::kNative || facts.family == Family::kAsync;
+  return facts.family == Family::kNative || facts.family == Family::kAsync ||
+         (facts.family == Family::kJulia && facts[Field::kDeviceInUse] && facts[Field::kTotal]);
+}
+
+// CUDA.jl prints what the device has in use instead of what is free.
+OomFacts with_free(const OomFacts& facts) {
+  OomFacts out = facts;
+  const auto& in_use = facts[Field::kDeviceInUse];
+  const auto& total = facts[Field::kTotal];
+  auto& free = out.figures[static_cast<size_t>(Field::kFree)];
+  if (!free && in_use && total) {
+    const auto less = [](uint64_t a, uint64_t b) { return a > b ? a - b : 0; };
+    free = Quantity{less(total->bytes, in_use->bytes), less(total->low, in_use->high),
+                    less(total->high, in_use->low)};
+  }
+  return out;
+}
+
+// The same arithmetic, another allocator: the sentences name it.
+void name_allocator(Family family, Explanation& out) {
+  if (family != Family::kJulia) return;
+  for (std::string& sentence : out.why) {
+    for (size_t at = 0; (at = sentence.find("PyTorch", at)) != std::string::npos;) {
+      sentence.replace(at, 7, "CUDA.jl");
+    }
+  }
 }
 
 void prefer(Explanation& out, Verdict verdict) {
@@ -72,11 +97,12 @@ std::string_view confidence_name(Confidence confidence) {
 }
 
 Explanation explain(const MessageScan& scan) {
-  const OomFacts& facts = *scan.message;
+  const OomFacts facts = with_free(*scan.message);
   Explanation out;
   out.derived = derive(facts);
   if (has_device_figures(facts)) {
     judge_device(facts, out);
+    name_allocator(facts.family, out);
   } else {
     judge_stated(facts, out);
   }

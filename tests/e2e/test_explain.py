@@ -76,6 +76,18 @@ def test_what_cannot_be_read_is_exit_code_3_and_one_line(build, tmp_path):
         assert done.stderr.count(b"\n") == 1 and str(name).encode() in done.stderr
 
 
+@pytest.mark.parametrize("content, what", [(b"", "empty"), (b"\x7fELF\x00\x01\x02" * 99, "binary")])
+def test_what_can_hold_no_message_is_bad_input(build, tmp_path, content, what):
+    """As for every other command: exit code 3. Text without a message is an answer: 1."""
+    file = tmp_path / "input"
+    file.write_bytes(content)
+    for arguments in ([str(file)], ["--json", str(file)], ["-"]):
+        done = subprocess.run([build / "bin/fragscope", "explain", *arguments], input=content,
+                              capture_output=True, check=False)
+        assert done.returncode == 3
+        assert done.stderr.count(b"\n") == 1 and what.encode() in done.stderr
+
+
 def test_hostile_input_is_survived(build, tmp_path):
     log = tmp_path / "hostile.log"
     noise = bytes(range(256)) * 4096

@@ -249,9 +249,9 @@ TEST_CASE("stated causes are told apart") {
                Family::kHostRam);
   check_family("[HAMi-core ERROR (pid:7 thread=1 allocator.c:53)]: Device 1 OOM 99 / 1234567890",
                Family::kHami);
-  check_family("ValueError: No available memory for the cache blocks.", Family::kVllmNoBlocks);
+  check_family("ValueError: No available memory for the cache blocks.", Family::kServerNoBlocks);
   check_family("CUDA out of memory occurred when warming up sampler with 9 dummy requests.",
-               Family::kVllmWarmUp);
+               Family::kServerWarmUp);
   check_family(
       "NPU out of memory. Tried to allocate 20.00 MiB (NPU 0; 60.00 GiB total capacity; "
       "10.00 GiB already allocated)",
@@ -263,7 +263,7 @@ TEST_CASE("vLLM prints free and total in one pair of brackets") {
   const auto f = facts_of(
       "ValueError: Free memory on device (3.25/15.50 GiB) on startup is less "
       "than desired GPU memory utilization (0.9, 13.95 GiB).");
-  CHECK(f.family == Family::kVllmStartup);
+  CHECK(f.family == Family::kServerStartup);
   CHECK(bytes(f, Field::kFree) == hundredths(325, kGiB));
   CHECK(bytes(f, Field::kTotal) == hundredths(1550, kGiB));
 }
