@@ -157,7 +157,8 @@ def test_without_cuda_its_functions_are_not_there(programs):
     assert programs.run_both("shim_absent", programs.directory / "libcudart.so.13") == []
     told = programs.run("shim_absent", programs.directory / "libcudart.so.13").stdout.decode().splitlines()
     program = programs.directory / "shim_absent"
-    assert told[:3] == [f"{how}: none {program}: undefined symbol: cudaMalloc" for how in ("default", "next", "program")]
+    assert told[:3] == [f"{how}: none {program}: undefined symbol: cudaMalloc"
+                        for how in ("default", "next", "program")]
     assert told[-6] == "default: found -"
 
 
