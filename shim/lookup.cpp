@@ -173,6 +173,25 @@ __attribute__((visibility("hidden"), used)) const char* fragscope_name_to_ask(co
   return absent;
 }
 
+// The message of a look-up that was asked with a blank behind the name: as it is without us. The
+// text is the C library's, made for this call and the caller's to read.
+FRAGSCOPE_EXPORT char* dlerror() noexcept {
+  using namespace fragscope::shim;
+  const ErrnoKeeper keep;
+  const DlerrorFunction real = real_dlerror();
+  char* const text = real != nullptr ? real() : nullptr;
+  constexpr char kBefore[] = "undefined symbol: ";
+  char* const before = text != nullptr ? std::strstr(text, kBefore) : nullptr;
+  char* const name = before != nullptr ? before + sizeof kBefore - 1 : nullptr;
+  char* const blank = name != nullptr ? std::strchr(name, ' ') : nullptr;
+  if (blank == nullptr || (blank[1] != '\0' && blank[1] != ',')) return text;
+  *blank = '\0';
+  const bool ours = is_hooked_name(name);
+  *blank = ' ';
+  if (ours) std::memmove(blank, blank + 1, std::strlen(blank));
+  return text;
+}
+
 // Jumped to from lookup_entry.cpp with the caller's arguments.
 __attribute__((visibility("hidden"), used)) void* fragscope_dlsym(void* handle, const char* name) {
   using namespace fragscope::shim;

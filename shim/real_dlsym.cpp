@@ -26,6 +26,8 @@ void* find_once(void** cell, const char* name) {
   return found;
 }
 
+void* g_dlerror = nullptr;
+
 }  // namespace
 
 DlsymFunction real_dlsym() noexcept {
@@ -34,6 +36,10 @@ DlsymFunction real_dlsym() noexcept {
 
 DlvsymFunction real_dlvsym() noexcept {
   return reinterpret_cast<DlvsymFunction>(find_once(&fragscope_real_dlvsym, "dlvsym"));
+}
+
+DlerrorFunction real_dlerror() noexcept {
+  return reinterpret_cast<DlerrorFunction>(find_once(&g_dlerror, "dlerror"));
 }
 
 }  // namespace fragscope::shim

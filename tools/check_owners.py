@@ -18,8 +18,8 @@ INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>")
 FOLDERS = ("src", "shim", "tools", "tests")
 # Headers of libc, the kernel and the compiler; C++'s own have neither a suffix nor a slash.
 SYSTEM = re.compile(r"^(?:[a-z_0-9]+|c[a-z]+|(?:sys|linux|asm|bits|gnu|arpa|netinet)/[\w/.-]+\.h|"
-                    r"(?:assert|ctype|dirent|dlfcn|elf|errno|fcntl|ftw|getopt|glob|grp|inttypes|libgen|limits|link|locale|"
-                    r"math|poll|pthread|pwd|sched|semaphore|setjmp|signal|spawn|stdarg|stdatomic|stdbool|stddef|"
+                    r"(?:assert|ctype|dirent|dlfcn|elf|errno|fcntl|ftw|getopt|glob|grp|inttypes|libgen|limits|link|"
+                    r"locale|math|poll|pthread|pwd|sched|semaphore|setjmp|signal|spawn|stdarg|stdatomic|stdbool|stddef|"
                     r"stdint|stdio|stdlib|string|strings|syscall|termios|time|ucontext|unistd|unwind|cxxabi|alloca|"
                     r"malloc|execinfo|sysexits|wait)\.h)$")
 

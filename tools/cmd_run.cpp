@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "capture/collector.h"
+#include "capture/process_state.h"
 #include "enforce/account.h"
 #include "simcuda/ledger.h"
 #include "tools/command.h"
@@ -96,6 +97,7 @@ class Run {
   void drain();
   void tell_of_stale_logs() const;
   void note_driver_seen();
+  void free_what_containers_held();
   void tell(const std::string& line) const {
     if (!options_.quiet) say(line);
   }
@@ -111,6 +113,7 @@ class Run {
   std::optional<RunNews> news_;
   bool output_failed_ = false;
   std::optional<steady_clock::time_point> command_end_;
+  steady_clock::time_point last_freed_{};
   bool told_of_descendants_ = false;
 };
 
@@ -234,7 +237,19 @@ void Run::note_driver_seen() {
   collector_->note(kDriverSeenNote, "1");
 }
 
+// Processes of containers cannot see each other: what one that has ended held of a simulated card
+// is told free from here, once a second.
+void Run::free_what_containers_held() {
+  const auto now = steady_clock::now();
+  if (!ledger_ || now - last_freed_ < std::chrono::seconds(1)) return;
+  last_freed_ = now;
+  ledger_->drop_gone([](uint32_t pid, uint64_t start_ticks) {
+    return !capture::process_is_alive(pid, start_ticks);
+  });
+}
+
 void Run::drain() {
+  free_what_containers_held();
   if (!collector_) return;
   const Status polled = collector_->poll();
   for (const capture::Collector::News& news : collector_->take_news())

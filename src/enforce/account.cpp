@@ -33,7 +33,7 @@ Error system_error(const std::string& path, const char* what) {
 
 struct SharedAccount::Line {
   uint32_t pid;  // 0: free
-  uint32_t unused;
+  uint32_t pid_namespace;
   uint64_t start_ticks;
   uint64_t used[kRows];
 };
@@ -64,7 +64,8 @@ class SharedAccount::Locked {
   void clear_gone() {
     for (uint32_t i = 0; i < page_.lines_used; ++i) {
       Line& line = page_.lines[i];
-      if (line.pid != 0 && !holds_memory({line.pid, line.start_ticks})) line = Line{};
+      const ProcessIdentity holder{line.pid, line.pid_namespace, line.start_ticks};
+      if (line.pid != 0 && !holds_memory(holder)) line = Line{};
     }
   }
 
@@ -72,7 +73,9 @@ class SharedAccount::Locked {
   Line* own_line() {
     const ProcessIdentity self = own_identity();
     for (uint32_t i = 0; i < page_.lines_used; ++i) {
-      if (page_.lines[i].pid == self.pid) return begin(page_.lines[i], self);
+      Line& line = page_.lines[i];
+      const bool same = line.pid == self.pid && line.pid_namespace == self.pid_namespace;
+      if (same) return begin(line, self);
     }
     if (Line* line = free_line()) return begin(*line, self);
     clear_gone();
@@ -90,6 +93,7 @@ class SharedAccount::Locked {
   static Line* begin(Line& line, const ProcessIdentity& self) {
     line = Line{};
     line.start_ticks = self.start_ticks;
+    line.pid_namespace = self.pid_namespace;
     line.pid = self.pid;
     return &line;
   }

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <optional>
 
+#include "base/pid_namespace.h"
+
 namespace fragscope::enforce {
 namespace {
 
@@ -47,10 +49,11 @@ std::optional<Stat> read_stat(uint32_t pid) {
 ProcessIdentity own_identity() {
   const auto pid = static_cast<uint32_t>(::getpid());
   const auto stat = read_stat(pid);
-  return {pid, stat ? stat->start_ticks : 0};
+  return {pid, own_pid_namespace(), stat ? stat->start_ticks : 0};
 }
 
 bool holds_memory(const ProcessIdentity& process) {
+  if (process.pid_namespace != own_pid_namespace()) return true;
   if (::kill(static_cast<pid_t>(process.pid), 0) != 0 && errno == ESRCH) return false;
   const auto stat = read_stat(process.pid);
   if (!stat) return true;

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "base/file_limit.h"
+#include "base/pid_namespace.h"
 
 namespace fragscope::simcuda {
 
@@ -33,7 +34,8 @@ struct LedgerFile {
   int32_t devices;
   pthread_mutex_t lock;
   struct Slot {
-    uint32_t pid;  // 0: free
+    uint32_t pid;            // 0: free
+    uint32_t pid_namespace;  // in which it has that number
     uint64_t start_ticks;
     uint64_t used[model::kMaxDevices];
   } slots[kSlots];
@@ -69,7 +71,9 @@ bool process_state(uint32_t pid, char& state, uint64_t& start_ticks) {
   return true;
 }
 
-bool is_alive(const LedgerFile::Slot& slot) {
+// A process of another pid namespace is not to be seen: it counts as alive.
+bool is_alive(const LedgerFile::Slot& slot, uint32_t own_namespace) {
+  if (slot.pid_namespace != own_namespace) return true;
   char state = 0;
   uint64_t start_ticks = 0;
   return process_state(slot.pid, state, start_ticks) && start_ticks == slot.start_ticks &&
@@ -157,9 +161,20 @@ Ledger::~Ledger() { ::munmap(file_, sizeof(LedgerFile)); }
 uint64_t Ledger::total_bytes() const { return file_->total_bytes; }
 
 void Ledger::drop_dead() {
+  const uint32_t own_namespace = own_pid_namespace();
   for (int i = 0; i < kSlots; ++i) {
     LedgerFile::Slot& slot = file_->slots[i];
-    if (slot.pid != 0 && i != slot_ && !is_alive(slot)) std::memset(&slot, 0, sizeof slot);
+    if (slot.pid != 0 && i != slot_ && !is_alive(slot, own_namespace))
+      std::memset(&slot, 0, sizeof slot);
+  }
+}
+
+void Ledger::drop_gone(const std::function<bool(uint32_t, uint64_t)>& is_gone) {
+  const Lock lock(*file_);
+  const uint32_t own_namespace = own_pid_namespace();
+  for (LedgerFile::Slot& slot : file_->slots) {
+    const bool foreign = slot.pid != 0 && slot.pid_namespace != own_namespace;
+    if (foreign && is_gone(slot.pid, slot.start_ticks)) std::memset(&slot, 0, sizeof slot);
   }
 }
 
@@ -169,10 +184,13 @@ int Ledger::own_slot() {
   char state = 0;
   LedgerFile::Slot mine{};
   mine.pid = static_cast<uint32_t>(::getpid());
+  mine.pid_namespace = own_pid_namespace();
   if (!process_state(mine.pid, state, mine.start_ticks)) return -1;
   // The same process before an exec: its context and memory ended with its old program.
   for (LedgerFile::Slot& slot : file_->slots) {
-    if (slot.pid == mine.pid && slot.start_ticks == mine.start_ticks) slot = {};
+    const bool same = slot.pid == mine.pid && slot.pid_namespace == mine.pid_namespace &&
+                      slot.start_ticks == mine.start_ticks;
+    if (same) slot = {};
   }
   for (int attempt = 0; attempt < 2; ++attempt) {
     for (int i = 0; i < kSlots; ++i) {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -57,6 +58,9 @@ class Ledger {
     kAnswer,       // values answered that a kernel would have computed (answers.h)
     kAssumed,      // sizes that a library chose by our formula; `largest` in bytes
   };
+  // Frees what processes of other pid namespaces held that are gone: for one who sees them all.
+  void drop_gone(const std::function<bool(uint32_t pid, uint64_t start_ticks)>& is_gone);
+
   struct Noted {
     std::string name;
     uint64_t times;

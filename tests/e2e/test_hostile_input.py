@@ -223,3 +223,20 @@ def test_strict_replay_of_a_damaged_trace_says_no(fragscope, recorded, tmp_path)
     path.write_bytes(data[:-1])
     assert fragscope("replay", path).returncode == 0
     assert fragscope("replay", "--strict", path).returncode == 1
+
+
+def test_what_one_damaged_bit_takes_is_said(fragscope):
+    """What comes before its chunk is whole and is read; how much that is, and of how much, is told."""
+    run = fragscope.record(*fragscope.steps("pairs", 60000))
+    [trace] = run.traces()
+    data = bytearray(trace.read_bytes())
+    data[len(data) * 2 // 3] ^= 4
+    trace.write_bytes(data)
+    whole = 2 * 60000
+    events = run.events()
+    assert 0 < len(events) < whole
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    [process] = run.info()["processes"]
+    assert (process["damage"]["events_read"], process["damage"]["events_recorded"]) == (len(events), whole)
+    text = fragscope("info", run.directory, check=True).stdout.decode()
+    assert f"only {len(events)} of {whole} events could be read; these are whole" in text

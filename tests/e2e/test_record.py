@@ -334,6 +334,31 @@ def test_a_process_that_calls_itself_by_another_number(fragscope, options):
     assert [p["pid"] for p in host if p["recorded"]] == [int(here)]
 
 
+CONTAINERS = """
+import subprocess, sys
+box = ["unshare", "-Urpf", "--mount-proc", sys.argv[1], "alloc", str(600 << 20)]
+def result(line):
+    return line.decode().split("error ")[1].strip()
+first = subprocess.Popen([*box, "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+print("first", result(first.stdout.readline()), flush=True)
+print("second", result(subprocess.check_output(box)), flush=True)
+first.communicate(b"\\n")
+while sys.argv[2] == "card" and result(subprocess.check_output(box)) != "0":
+    pass
+"""
+
+
+@pytest.mark.skipif(not namespaces(), reason="needs the right to make pid namespaces")
+@pytest.mark.parametrize("what, gpu, options", [
+    ("card", "1GiB", ()), ("limit", "4GiB", ("--memory-limit", "1GiB", "--memory-limit-scope", "run"))])
+def test_containers_share_a_card_and_a_limit(fragscope, what, gpu, options):
+    """All are process 1 to themselves and see nothing of each other: what one holds is not another's to free.
+    What the first held of the card is free again when it has ended."""
+    run = fragscope.record(sys.executable, "-c", CONTAINERS, *fragscope.steps(), what, gpu=gpu, options=options)
+    assert run.finished.stdout == b"first 0\nsecond 2\n", run.finished.stderr.decode()
+    assert run.finished.returncode == 0
+
+
 def test_full_log_counts_what_it_drops(fragscope):
     directory = fragscope.new_directory()
     process = fragscope.start("run", "--gpu", "1GiB", "--log-bytes", "4MiB", "-o", directory, "--",

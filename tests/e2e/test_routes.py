@@ -169,12 +169,11 @@ everything.dlsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 everything.dlerror.restype = ctypes.c_char_p
 for name in (b"cudaMalloc", b"cuMemAlloc_v2", b"cu", b"", b"printf"):
     found = everything.dlsym(None, name) is not None
-    text = everything.dlerror()  # a name that has to be made absent ends in a blank
-    print(name, found, (text or b"").rstrip(), hasattr(everything, name.decode() or "-"))
+    print(name, found, everything.dlerror(), hasattr(everything, name.decode() or "-"))
     try:
         everything[name.decode() or "-"]
     except AttributeError as error:
-        print(str(error).rstrip())
+        print(error)
 """
 
 

@@ -166,3 +166,42 @@ def test_a_plan_of_torchs_step_is_followed_through_the_pluggable_allocator(build
     assert device["reserved_bytes"]["peak"] < figures["recorded_reserved_peak_bytes"]
     properties = ask(build, "info", "--json", planned)["processes"][0]["properties"]
     assert properties["enforce_plan"] == str(path)
+
+
+def test_a_second_cache_under_torchs_own_is_said_and_recorded_alone(build, tmp_path, script):
+    out = tmp_path / "run.fsr"
+    done = start(build, out, "--gpu", "24GiB", "--enforce", "shim", "--max-split-size-mb", "64",
+                 script=script(TRAIN))
+    assert done.stdout == "ok\n", done.stderr
+    assert done.stderr.count("puts a second cache under PyTorch's own") == 1
+    [process] = ask(build, "info", "--json", out)["processes"]
+    assert process["properties"]["block_source"] == "api" and process["properties"]["enforce"] == "shim"
+    blocks = [e for e in events_of(build, out) if e["plane"] == "block"]
+    assert blocks and all(e["served"] for e in blocks)  # not PyTorch's of the same memory beside them
+    subprocess.run([build / "bin/fragscope", "replay", "--strict", out], check=True, capture_output=True)
+
+
+def test_ctl_names_the_way_to_change_settings_of_a_stock_torch(build, tmp_path, script):
+    out = tmp_path / "run.fsr"
+    path = script("import os, torch\n"
+                  "held = torch.empty(2**20, dtype=torch.uint8, device='cuda')\n"
+                  "print(os.getpid(), flush=True)\ninput()\n")
+    runner = subprocess.Popen([build / "bin/fragscope", "run", "-q", "--gpu", "4GiB", "-o", out, "--", sys.executable,
+                               str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    pid = runner.stdout.readline().decode().strip()
+    done = subprocess.run([build / "bin/fragscope", "ctl", "set", pid, "max_split_size_mb=64"],
+                          capture_output=True, text=True)
+    runner.communicate(b"\n")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "fragscope.torch.enable()" in done.stderr and "fragscope run" not in done.stderr
+
+
+def test_settings_that_the_script_sets_itself_are_told_as_its_own(build, tmp_path, script):
+    out = tmp_path / "run.fsr"
+    done = start(build, out, "-q", "--gpu", "4GiB", "--max-split-size-mb", "64", script=script(
+        "import os\nos.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'max_split_size_mb:128'\nimport torch\n"
+        "held = torch.empty(2**20, dtype=torch.uint8, device='cuda')\n"))
+    assert done.returncode == 0, done.stderr
+    text = subprocess.run([build / "bin/fragscope", "info", out], capture_output=True, text=True, check=True).stdout
+    assert "not as asked (max_split_size_mb:64): the program has set PyTorch's variable to " \
+        "max_split_size_mb:128" in text

@@ -3,15 +3,14 @@
 #include <dlfcn.h>
 
 #include <cstdio>
-#include <cstring>
 #include <initializer_list>
 
 namespace {
 
 void say(const char* how, void* found) {
   const char* const error = dlerror();
-  const char* const reason = error != nullptr ? std::strstr(error, "undefined symbol") : nullptr;
-  std::printf("%s: %s %s\n", how, found != nullptr ? "found" : "none", reason ? reason : "-");
+  std::printf("%s: %s %s\n", how, found != nullptr ? "found" : "none",
+              error != nullptr ? error : "-");
 }
 
 void ask_all(const char* name) {
@@ -19,6 +18,9 @@ void ask_all(const char* name) {
   say("next", dlsym(RTLD_NEXT, name));
   void* const program = dlopen(nullptr, RTLD_NOW);
   say("program", dlsym(program, name));
+  say("default, version",
+      dlvsym(RTLD_DEFAULT, name, "libcudart.so.13") != nullptr ? program : nullptr);
+  say("next, version", dlvsym(RTLD_NEXT, name, "libcudart.so.13") != nullptr ? program : nullptr);
   say("program, version", dlvsym(program, name, "libcudart.so.13") != nullptr ? program : nullptr);
 }
 

@@ -65,7 +65,10 @@ TEST_CASE("the own process is found in /proc") {
   CHECK(self.pid == static_cast<uint32_t>(::getpid()));
   CHECK(self.start_ticks > 0);
   CHECK(holds_memory(self));
-  CHECK_FALSE(holds_memory({self.pid, self.start_ticks + 1}));
+  CHECK_FALSE(holds_memory({self.pid, self.pid_namespace, self.start_ticks + 1}));
+  // Of a container nothing is to be seen from another one.
+  CHECK(self.pid_namespace != 0);
+  CHECK(holds_memory({self.pid, self.pid_namespace + 1, self.start_ticks + 1}));
 }
 
 TEST_CASE("processes share an account; what a killed one held comes back, even unreaped") {
