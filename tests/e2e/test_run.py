@@ -256,3 +256,8 @@ def test_no_environment_value_is_recorded(fragscope):
         assert b"s3cr3t-v4lue" not in path.read_bytes()
         assert path.stat().st_mode & 0o077 == 0
     assert run.directory.stat().st_mode & 0o077 == 0
+
+
+def test_after_a_refusal_the_next_command_is_explain(fragscope):
+    words = ["run", "--gpu", "64MiB", "-o", fragscope.scratch / "r.fsr", "--", *fragscope.steps("alloc", 128 << 20)]
+    assert b"next: fragscope explain" in fragscope(*words).stderr
