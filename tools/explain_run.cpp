@@ -114,8 +114,8 @@ void replay_pins(replay::EventStream& events, const replay::ProcessFacts& facts,
   }
 }
 
-// Growth from step to step, by the seq of each device's last refusal: what lived then is what lives
-// when nothing more is allocated.
+// Growth from step to step, by the seq of each device's last refusal, or of its peak where nothing
+// was refused: what attribute names as left behind, explain names as well.
 std::map<uint64_t, diagnose::Growth> growth_at_end(replay::EventStream& events,
                                                    const metrics::ProcessMetrics& measured,
                                                    trace::TraceReader& reader,
@@ -123,6 +123,9 @@ std::map<uint64_t, diagnose::Growth> growth_at_end(replay::EventStream& events,
   std::map<int32_t, uint64_t> last;
   for (const metrics::Scene& scene : scenes) {
     if (scene.kind == metrics::SceneKind::oom) last[scene.device] = scene.seq;
+  }
+  for (const metrics::Scene& scene : scenes) {
+    if (scene.kind == metrics::SceneKind::peak) last.emplace(scene.device, scene.seq);
   }
   std::map<uint64_t, diagnose::Growth> growth;
   if (last.empty()) return growth;

@@ -185,6 +185,9 @@ class Judge {
     }
     add_alternatives();
     finding_.explanation.actions = remedies(*finding_.figures.message, finding_.explanation);
+    if (finding_.stranded_in == Stranded::private_pool) {
+      finding_.explanation.actions = private_pool_remedies();
+    }
     if (finding_.cause == Cause::on_purpose) {
       finding_.explanation.actions = {
           "Nothing is wrong with the memory. See how the program took it; leave --oom-at and "
@@ -224,6 +227,11 @@ class Judge {
     const MemorySplit& split = finding_.split;
     why("Nothing was refused here: this is where most was in use. Of " + text(split.reserved()) +
         " in segments " + text(split.live) + " were live.");
+    if (grown_ > 0) {
+      why("But the run grew: " + text(grown_) +
+          " were left behind step by step by the same places. If it goes on, memory runs out.");
+      finding_.explanation.alternatives.push_back(Verdict::kLeakSuspected);
+    }
   }
 
   void pinned() {

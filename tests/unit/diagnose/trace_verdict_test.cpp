@@ -207,6 +207,33 @@ TEST_CASE(
   CHECK(finding.cause == Cause::stranded);
   CHECK(finding.stranded_in == Stranded::private_pool);
   CHECK(finding.split.private_pool == 400 * kMiB);
+  // No setting reaches it: what does is about the graphs themselves.
+  REQUIRE_FALSE(finding.explanation.actions.empty());
+  CHECK(finding.explanation.actions[0].find("graph_pool_handle") != std::string::npos);
+  for (const std::string& action : finding.explanation.actions) {
+    CHECK(action.find("expandable_segments") == std::string::npos);
+    CHECK(action.find("max_split_size_mb") == std::string::npos);
+  }
+}
+
+TEST_CASE("trace verdict: a run that grew is told at its peak, also where nothing was refused") {
+  RecordedModel recorded(card(1000));
+  recorded.alloc(400 * kMiB);
+  replay::ProcessFacts facts;
+  facts.properties["device.0.total_bytes"] = std::to_string(1000 * kMiB);
+  replay::VectorStream stream(recorded.events());
+  const auto measured = metrics::measure_process(stream, facts);
+  const auto scenes = metrics::scenes_of(stream, measured, 4);
+  REQUIRE(scenes.size() == 1);
+  Growth growth;
+  CHECK(judge(scenes[0], facts, measured.source, &growth).leaks.empty());
+  growth.suspect_bytes = 100 * kMiB;
+  growth.suspects.push_back({{100 * kMiB, 4}, kLeakStack, 1, 4});
+  const TraceFinding finding = judge(scenes[0], facts, measured.source, &growth);
+  REQUIRE(finding.leaks.size() == 1);
+  CHECK(finding.leaks[0].steps == 4);
+  CHECK(finding.cause == Cause::none);
+  CHECK(finding.explanation.alternatives == std::vector<Verdict>{Verdict::kLeakSuspected});
 }
 
 TEST_CASE("trace verdict: blocks that wait for another stream are stranded by it, not missing") {
