@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/build.sh release fs_base >/dev/null
 cmake build/release >/dev/null  # Google Benchmark may have come after the first configuration
-tools/build.sh release benchmarks recorder_benchmarks replay_speed fragscope fragscope_shim >/dev/null
+tools/build.sh release benchmarks recorder_benchmarks replay_speed search_speed fragscope fragscope_shim >/dev/null
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) cores," \
   "$(awk '/MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo), Linux $(uname -r)," \
   "load $(cut -d' ' -f1 /proc/loadavg)"
@@ -15,6 +15,8 @@ for program in build/release/bin/bench_*; do
   "$program" --benchmark_repetitions="${REPETITIONS:-5}" --benchmark_report_aggregates_only=true \
     --benchmark_min_time=0.2 2>/dev/null
 done
+# The searches of advise and plan against what they may take.
+build/release/bin/search_speed "${SEARCH_EVENTS:-1000000}" "${PLAN_REQUESTS:-282000}"
 # Replay of a training loop that stock PyTorch ran on the simulated GPU, where a torch venv is there;
 # else of a trace that is named.
 python=${FRAGSCOPE_TORCH_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/fragscope/torch-venv}/bin/python

@@ -107,12 +107,12 @@ void advise_process(const OpenRun& run, trace::TraceReader& reader, const Advice
                     std::vector<Advised>& all) {
   Advised base;
   base.facts = process_facts(run, reader);
-  replay::TraceStream stream(reader);
+  ProcessEvents events(reader, base.facts);
   replay::ReadSettings reading;
   reading.with_calls = true;
   reading.with_seqs = true;
   reading.device_memory = settings.device_bytes;
-  const replay::RecordedProcess process = read_process(stream, base.facts, reading);
+  const replay::RecordedProcess process = read_process(events.stream(), base.facts, reading);
   base.torch_version = process.rules.profile.name;
   base.variable =
       process.rules.profile.has_generic_variable ? "PYTORCH_ALLOC_CONF" : "PYTORCH_CUDA_ALLOC_CONF";
@@ -170,6 +170,7 @@ Json advised_json(const Advised& advised) {
   out["plan_peak_bytes"] = advice.plan_peak;
   out["kept_bytes"] = advice.shares.kept;
   out["returned_bytes"] = advice.shares.returned;
+  out["ends_at_refusal"] = advice.ends_at_refusal;
   out["searched"] = advice.searched;
   out["exhaustive"] = advice.exhaustive;
   out["tried"] = tried;

@@ -1,5 +1,8 @@
 // fragscope attribute: who holds the memory at the peak, and what for.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 
 #include "diagnose/attribution.h"
@@ -23,7 +26,43 @@ struct AttributeOptions {
   uint64_t rows = 8;
   bool json = false;
   symbolize::Places places;
+  std::string at = "peak";
 };
+
+// "peak", "oom", "end", or the number of an event.
+std::string at_problem(const std::string& at) {
+  if (at == "peak" || at == "oom" || at == "end") return "";
+  const std::string problem = whole_number(at);
+  return problem.empty()
+             ? ""
+             : fmt::format("--at: '{}' is none of peak, oom, end, an event's number", at);
+}
+
+// Puts the moment that was asked for in the place of the peak; devices that have none are left out.
+void choose_moment(const AttributeOptions& options, replay::EventStream& events,
+                   metrics::ProcessMetrics& measured) {
+  if (options.at == "peak") return;
+  std::map<int32_t, uint64_t> seqs;
+  for (const auto& [index, device] : measured.devices) {
+    if (!device.heap) continue;
+    if (options.at == "oom" && device.ooms.empty()) continue;
+    seqs[index] = options.at == "oom"   ? device.ooms.back().seq
+                  : options.at == "end" ? UINT64_MAX - 1
+                                        : std::stoull(options.at);
+  }
+  auto moments = metrics::moments_at(events, measured.facts, seqs);
+  for (auto& [index, device] : measured.devices) {
+    const auto moment = moments.find(index);
+    device.at_peak.reset();
+    if (moment != moments.end()) device.at_peak = std::move(moment->second);
+  }
+}
+
+std::string moment_words(const AttributeOptions& options) {
+  if (options.at == "peak") return "the peak";
+  if (options.at == "oom") return "the last refusal";
+  return options.at == "end" ? "the end" : "the moment asked for";
+}
 
 Json share_json(const diagnose::Share& share) {
   return {{"bytes", share.bytes}, {"blocks", share.blocks}};
@@ -124,10 +163,11 @@ void attribute_process(const OpenRun& run, trace::TraceReader& reader,
   reader.load_tables();
   const replay::ProcessFacts facts = process_facts(run, reader);
   ProcessEvents events(reader, facts);
-  const metrics::ProcessMetrics measured = metrics::measure_process(events.stream(), facts);
+  metrics::ProcessMetrics measured = metrics::measure_process(events.stream(), facts);
+  choose_moment(options, events.stream(), measured);
   symbolize::Symbolizer symbols(reader.tables(), options.places);
   diagnose::StackRoles roles(&symbols);
-  const auto devices = diagnose::attribute(events.stream(), measured, roles, reader.tables().texts);
+  auto devices = diagnose::attribute(events.stream(), measured, roles, reader.tables().texts);
   constexpr size_t kAll = 1000;
   report::StackStyle style;
   if (options.json) style = {kAll, false};
@@ -143,7 +183,8 @@ void attribute_process(const OpenRun& run, trace::TraceReader& reader,
                    one_line(facts.program) + "\n";
     if (devices.empty()) answer.text += "no blocks of an allocator were recorded\n";
   }
-  for (const Attribution& device : devices) {
+  for (Attribution& device : devices) {
+    device.moment = moment_words(options);
     if (options.json) {
       list.push_back(device_json(device, lines));
     } else {
@@ -160,6 +201,9 @@ int run_attribute(const AttributeOptions& options) {
   if (const std::string problem = problem_of(options.places); !problem.empty()) {
     return fail(problem, kExitUsage);
   }
+  if (const std::string problem = at_problem(options.at); !problem.empty()) {
+    return fail(problem, kExitUsage);
+  }
   auto run = open_run(options.path);
   if (!run.ok()) return fail(run.error());
   Answer answer;
@@ -172,8 +216,10 @@ int run_attribute(const AttributeOptions& options) {
   }
   for (const std::string& warning : all_warnings(*run)) answer.warnings.push_back(warning);
   if (options.json) {
-    const Json document = {
-        {"schema", 1}, {"processes", answer.processes}, {"warnings", answer.warnings}};
+    const Json document = {{"schema", 1},
+                           {"at", options.at},
+                           {"processes", answer.processes},
+                           {"warnings", answer.warnings}};
     answer.text = document_text(document);
   }
   const int code = reading_exit_code(*run, answer.events);
@@ -181,6 +227,10 @@ int run_attribute(const AttributeOptions& options) {
   if (written != kExitOk) return written;
   if (code != kExitOk) return code;
   if (answer.any_device) return kExitOk;
+  if (options.at != "peak") {
+    return fail(options.path + ": no blocks were recorded at " + moment_words(options),
+                kExitNothingRecorded);
+  }
   return fail(options.path + ": no blocks of an allocator were recorded", kExitNothingRecorded);
 }
 
@@ -188,13 +238,18 @@ int run_attribute(const AttributeOptions& options) {
 
 void add_attribute_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<AttributeOptions>();
-  CLI::App* command = app.add_subcommand(
-      "attribute", "Who holds the memory at the peak: role, phase, module, stack, owner, lifetime");
+  CLI::App* command = app.add_subcommand("attribute",
+                                         "Who holds the memory at the peak, or at another moment: "
+                                         "role, phase, module, stack, owner, lifetime");
   command
       ->add_option("RUN", options->path,
                    "run directory, trace, log, text trace or PyTorch snapshot")
       ->required();
   command->add_option("--pid", options->pid, "only this process");
+  command
+      ->add_option("--at", options->at,
+                   "peak, oom (the last refusal), end, or the number of an event: after it")
+      ->capture_default_str();
   command->add_option("--rows", options->rows, "rows of each list (text)")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1'000'000}))
       ->capture_default_str();

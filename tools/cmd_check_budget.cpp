@@ -86,16 +86,12 @@ Result<Measured> measure(const std::string& path) {
   if (!run.ok()) return run.error();
   Measured measured;
   std::vector<metrics::ProcessMetrics> processes;
-  for (trace::TraceReader& reader : run->processes) {
-    reader.load_tables();
-    const replay::ProcessFacts facts = process_facts(*run, reader);
-    ProcessEvents events(reader, facts);
-    processes.push_back(metrics::measure_process(events.stream(), facts));
-    if (reader.damage()) measured.gaps.push_back(reader.damage()->text);
-    for (const std::string& line : losses_of(reader.process())) {
+  measure_run(*run, [&](MeasuredProcess&& process) {
+    for (const std::string& line : gaps_of(process.reader)) {
       measured.gaps.push_back(path + ": " + line);
     }
-  }
+    processes.push_back(std::move(process.measured));
+  });
   for (const std::string& warning : run->warnings) measured.gaps.push_back(warning);
   measured.figures = diagnose::run_figures(processes);
   return measured;
@@ -118,7 +114,7 @@ std::string check_text(const BudgetCheck& check) {
   text += fmt::format("{}, at most {}", value_text(check.figure, check.value->value),
                       value_text(check.figure, check.limit));
   if (check.baseline) text += ", baseline " + value_text(check.figure, *check.baseline);
-  text += fmt::format("  (process {}", check.value->pid);
+  text += fmt::format("  (process {}", pid_text(check.value->pid));
   if (check.value->device) text += fmt::format(", device {}", *check.value->device);
   return text + ")";
 }
@@ -134,7 +130,8 @@ Json check_json(const BudgetCheck& check) {
   out["limit"] = number(check.figure, check.limit);
   out["baseline"] = check.baseline ? number(check.figure, *check.baseline) : Json(nullptr);
   out["kept"] = check.kept;
-  out["pid"] = check.value ? Json(check.value->pid) : Json(nullptr);
+  const bool has_pid = check.value && check.value->pid != 0;  // a snapshot names none
+  out["pid"] = has_pid ? Json(check.value->pid) : Json(nullptr);
   const bool of_device = check.value && check.value->device;
   out["device"] = of_device ? Json(*check.value->device) : Json(nullptr);
   return out;

@@ -125,6 +125,9 @@ int run_fit(const FitOptions& options) {
   std::error_code ignored;
   std::filesystem::remove(question.directory, ignored);  // if nothing was recorded
   if (!answer.ok()) return fail(answer.error());
+  if (options.output.empty() && !options.quiet) {
+    say("the recordings are in " + question.directory + " (-o DIRECTORY: elsewhere)");
+  }
   const std::string name = question.variable ? question.variable->name : "";
   const int written =
       print_output(options.json ? document_text(answer_json(*answer)) : answer_text(*answer, name));

@@ -141,6 +141,9 @@ int run_sweep(const SweepOptions& options) {
   });
   std::filesystem::remove(plan->directory, failed);  // if nothing came into it
   if (!all.ok()) return fail(all.error());
+  if (options.output.empty() && !options.quiet) {
+    say("the recordings are in " + plan->directory + " (-o DIRECTORY: elsewhere)");
+  }
   const auto winner = winner_of(*all);
   std::string text;
   if (options.json) {

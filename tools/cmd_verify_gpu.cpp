@@ -53,23 +53,18 @@ Result<Side> read_side(const std::string& path) {
   auto run = open_run(path);
   if (!run.ok()) return run.error();
   Side side{path, false, {}, run->warnings};
-  for (trace::TraceReader& reader : run->processes) {
-    reader.load_tables();
-    const replay::ProcessFacts facts = process_facts(*run, reader);
-    ProcessEvents events(reader, facts);
-    SideProcess process{facts.pid, facts.program, {}, {}};
+  measure_run(*run, [&](MeasuredProcess&& each) {
+    SideProcess process{each.facts.pid, each.facts.program, {}, std::move(each.measured)};
     replay::ReadSettings settings;
     settings.with_calls = settings.with_seqs = true;
-    process.recorded = replay::read_process(events.stream(), facts, settings);
-    events.stream().rewind();
-    process.measured = metrics::measure_process(events.stream(), facts);
+    each.events.rewind();
+    process.recorded = replay::read_process(each.events, each.facts, settings);
     for (const auto& [ordinal, device] : process.measured.devices) {
       side.simulated = side.simulated || device.facts.simulated.value_or(false);
     }
-    if (reader.damage()) side.gaps.push_back(reader.damage()->text);
-    for (const std::string& line : losses_of(reader.process())) side.gaps.push_back(line);
+    for (const std::string& line : gaps_of(each.reader)) side.gaps.push_back(line);
     side.processes.push_back(std::move(process));
-  }
+  });
   if (!side.processes.empty()) return side;
   return Error{ErrorCode::kNotFound, path + ": no process in it used CUDA"};
 }
@@ -271,7 +266,7 @@ Status record(const VerifyOptions& options, const std::string& output,
   const auto finished = run_helper(argv, own_environment());
   if (!finished.ok()) return finished.error();
   if (finished->exit_code >= kExitRunFailed && finished->exit_code <= kExitNotFound) {
-    return Error{ErrorCode::kInternal, "the command did not run: " + finished->err};
+    return Error{ErrorCode::kInternal, "the command did not run: " + first_line(finished->err)};
   }
   if (finished->exit_code != 0) {
     say(fmt::format("{}: the command ended with exit code {}", output, finished->exit_code));

@@ -49,6 +49,8 @@ void say(std::string_view text);
 void warn(std::string_view text);
 
 // The same as printable(): what it is needed for here.
+// What a child wrote, up to its first line break.
+inline std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 inline std::string one_line(std::string_view text) { return printable(text); }
 
 }  // namespace fragscope::tools

@@ -70,6 +70,9 @@ void take_trainer(const metrics::ProcessMetrics& measured, trace::TraceReader& r
   }
 }
 
+// Looks at the processes from which on "no worker" is an answer.
+constexpr size_t kFewestLooks = 5;
+
 // Children of the trainer that load data: those with batches in /dev/shm or the name that PyTorch
 // gives its workers; if there are none, those that made no CUDA call.
 std::vector<size_t> workers_of(const report::HostMemoryData& host, uint32_t trainer) {
@@ -116,6 +119,12 @@ void take_host(const report::HostMemoryData& host, uint32_t trainer, LoadingFact
     facts.workers = std::max(*facts.workers, static_cast<uint64_t>(alive));
   }
   if (!workers.empty()) facts.worker_bytes = largest;
+  // Workers that lived between two looks were never seen: a short run leaves their number open.
+  if (workers.empty() && host.series.size() < kFewestLooks) {
+    facts.workers.reset();
+    facts.workers_with_device.reset();
+    facts.looked_too_seldom = true;
+  }
   facts.shm_peak = host.peak.tree.shm;
   facts.shm_total = host.peak.shm_total;
   facts.available_least = least_room(host);

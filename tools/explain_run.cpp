@@ -39,6 +39,7 @@ struct ProcessFindings {
   std::vector<std::string> limits;  // in force, in sentences
   std::vector<TraceFinding> findings;
   std::vector<Trial> trials;
+  std::string no_trials;  // why there are none, where something was refused
 };
 
 bool decides(const TraceFinding& finding) { return finding.scene.kind != metrics::SceneKind::peak; }
@@ -67,7 +68,31 @@ std::vector<Trial> try_settings(replay::EventStream& events, const replay::Proce
   return trials;
 }
 
-// Replays the recording without each of the blocks that keep most from being used.
+// Why no setting was replayed for a refusal, in the words of what refused.
+std::string why_no_trials(const std::vector<TraceFinding>& findings, bool fragmented) {
+  const TraceFinding* last = nullptr;
+  for (const TraceFinding& finding : findings) {
+    if (decides(finding)) last = &finding;
+  }
+  if (last == nullptr) return "";
+  if (fragmented) return "the recording does not tell enough to replay other settings";
+  switch (last->cause) {
+    case diagnose::Cause::fraction:
+      return "a limit refused, and no setting of the allocator lifts it";
+    case diagnose::Cause::pinned:
+      return "page-locked memory was refused, which the allocator's settings do not touch";
+    case diagnose::Cause::on_purpose:
+      return "the failure was made on purpose";
+    case diagnose::Cause::unknown:
+      return "the cause is not known";
+    default:
+      return "live blocks and the request do not fit, however they are packed (fragscope advise "
+             "compares settings up to the refusal: the request itself passes with none)";
+  }
+}
+
+// Replays the recording without each of the blocks that keep most from being used, and with it
+// elsewhere.
 void replay_pins(replay::EventStream& events, const replay::ProcessFacts& facts,
                  std::vector<TraceFinding>& findings) {
   replay::ReadSettings reading;
@@ -79,15 +104,18 @@ void replay_pins(replay::EventStream& events, const replay::ProcessFacts& facts,
     for (size_t i = 0; i < process.devices.size(); ++i) {
       if (process.devices[i].device != finding.scene.device) continue;
       for (size_t pin = 0; pin < std::min(kReplayedPins, finding.pins.size()); ++pin) {
-        finding.pins[pin].replayed =
-            diagnose::replay_without(process, i, finding.pins[pin].block.seq);
+        diagnose::PinGain& gain = finding.pins[pin];
+        const uint64_t seq = gain.block.seq;
+        gain.without = diagnose::replay_without(process, i, seq);
+        gain.moved_first = diagnose::replay_moved(process, i, seq, diagnose::Moved::first);
+        gain.moved_apart = diagnose::replay_moved(process, i, seq, diagnose::Moved::apart);
       }
     }
   }
 }
 
-// Growth from step to step, by the seq of each device's last refusal: what lived then is what lives
-// when nothing more is allocated.
+// Growth from step to step, by the seq of each device's last refusal, or of its peak where nothing
+// was refused: what attribute names as left behind, explain names as well.
 std::map<uint64_t, diagnose::Growth> growth_at_end(replay::EventStream& events,
                                                    const metrics::ProcessMetrics& measured,
                                                    trace::TraceReader& reader,
@@ -95,6 +123,9 @@ std::map<uint64_t, diagnose::Growth> growth_at_end(replay::EventStream& events,
   std::map<int32_t, uint64_t> last;
   for (const metrics::Scene& scene : scenes) {
     if (scene.kind == metrics::SceneKind::oom) last[scene.device] = scene.seq;
+  }
+  for (const metrics::Scene& scene : scenes) {
+    if (scene.kind == metrics::SceneKind::peak) last.emplace(scene.device, scene.seq);
   }
   std::map<uint64_t, diagnose::Growth> growth;
   if (last.empty()) return growth;
@@ -114,7 +145,7 @@ ProcessFindings examine(const OpenRun& run, trace::TraceReader& reader) {
   replay::EventStream& events = sized.stream();
   const metrics::ProcessMetrics measured = metrics::measure_process(events, facts);
   ProcessFindings result{
-      facts.pid, facts.program, replay::limits_in_force(facts.properties), {}, {}};
+      facts.pid, facts.program, replay::limits_in_force(facts.properties), {}, {}, {}};
   bool fragmented = false;
   const auto scenes = metrics::scenes_of(events, measured, kMaxRefusals);
   const auto growth = growth_at_end(events, measured, reader, scenes);
@@ -130,8 +161,9 @@ ProcessFindings examine(const OpenRun& run, trace::TraceReader& reader) {
     result.trials = try_settings(events, facts);
     replay_pins(events, facts, result.findings);
   }
+  if (result.trials.empty()) result.no_trials = why_no_trials(result.findings, fragmented);
   for (TraceFinding& finding : result.findings) {
-    diagnose::adapt_actions(result.trials, finding.explanation);
+    diagnose::adapt_actions(result.trials, finding);
   }
   return result;
 }
@@ -157,7 +189,7 @@ const char* kind_name(metrics::SceneKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-Json without_json(const std::optional<diagnose::WithoutBlock>& replayed) {
+Json replay_json(const std::optional<diagnose::BlockReplay>& replayed) {
   if (!replayed) return nullptr;
   return {{"ooms", replayed->ooms}, {"reserved_peak_bytes", replayed->reserved_peak}};
 }
@@ -181,7 +213,9 @@ Json finding_json(const TraceFinding& finding, const diagnose::StackLines& stack
                            {"size", pin.block.size},
                            {"gap_bytes", pin.gap},
                            {"releasable_bytes", pin.releasable},
-                           {"without", without_json(pin.replayed)},
+                           {"without", replay_json(pin.without)},
+                           {"moved_first", replay_json(pin.moved_first)},
+                           {"moved_apart", replay_json(pin.moved_apart)},
                            {"stack", stack_lines(pin.block.stack, pin.block.seq)}});
   }
   out["leak_suspects"] = Json::array();
@@ -239,6 +273,9 @@ std::string text_of(const ProcessFindings& process, const diagnose::StackLines& 
                                finding == list.front() ? process.trials : std::vector<Trial>{},
                                stack_lines);
   }
+  if (!process.no_trials.empty()) {
+    out += "\nno other setting was replayed: " + process.no_trials + "\n";
+  }
   return out;
 }
 
@@ -251,6 +288,7 @@ Json process_json(const ProcessFindings& process, const diagnose::StackLines& st
     out["moments"].push_back(finding_json(finding, stack_lines));
   }
   out["trials"] = trials_json(process.trials);
+  out["no_trials"] = process.no_trials.empty() ? Json(nullptr) : Json(process.no_trials);
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "replay/backend.h"
 #include "replay/event_stream.h"
 #include "replay/recorded_process.h"
+#include "tools/command.h"
 #include "tools/run_analysis.h"
 #include "tools/subprocess.h"
 
@@ -198,7 +199,7 @@ class FitSearch {
     recording.exit_code = finished->exit_code;
     const bool started = finished->exit_code < kNoCommand || finished->exit_code > 127;
     if (!started || !read(recording)) {
-      const std::string words = finished->err.substr(0, finished->err.find('\n'));
+      const std::string words = first_line(finished->err);
       return Error{ErrorCode::kInvalidArgument,
                    fmt::format("the command recorded nothing on {}: exit code {}{}", card.name,
                                finished->exit_code, words.empty() ? "" : ", " + words)};

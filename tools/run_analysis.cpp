@@ -114,6 +114,22 @@ replay::ProcessFacts process_facts(const OpenRun& run, trace::TraceReader& reade
   return facts;
 }
 
+void measure_run(OpenRun& run, const std::function<void(MeasuredProcess&&)>& take) {
+  for (trace::TraceReader& reader : run.processes) {
+    reader.load_tables();
+    const replay::ProcessFacts facts = process_facts(run, reader);
+    ProcessEvents events(reader, facts);
+    take({reader, facts, events.stream(), metrics::measure_process(events.stream(), facts)});
+  }
+}
+
+std::vector<std::string> gaps_of(const trace::TraceReader& reader) {
+  std::vector<std::string> gaps;
+  if (reader.damage()) gaps.push_back(reader.damage()->text);
+  for (const std::string& line : losses_of(reader.process())) gaps.push_back(line);
+  return gaps;
+}
+
 std::optional<report::DamageData> damage_of(const trace::TraceReader& reader,
                                             uint64_t events_read) {
   if (!reader.damage()) return std::nullopt;

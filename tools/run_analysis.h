@@ -2,9 +2,12 @@
 // process beside its events.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "metrics/process_metrics.h"
 #include "replay/event_stream.h"
 #include "replay/process_facts.h"
 #include "replay/sized_stream.h"
@@ -41,6 +44,20 @@ class ProcessEvents {
   replay::TraceStream plain_;
   std::optional<replay::SizedStream> sized_;
 };
+
+// A process of a run, measured. `events` lives as long as the call that it is handed to.
+struct MeasuredProcess {
+  trace::TraceReader& reader;
+  const replay::ProcessFacts& facts;
+  replay::EventStream& events;  // at its end: rewind() before reading on
+  metrics::ProcessMetrics measured;
+};
+
+// Opens nothing, prints nothing: reads each process of `run` once and hands it over, in order.
+void measure_run(OpenRun& run, const std::function<void(MeasuredProcess&&)>& take);
+
+// Why figures of the process may be too low, a line each: damage, losses. After it was read.
+std::vector<std::string> gaps_of(const trace::TraceReader& reader);
 
 // After its events were read: what damage left of them.
 std::optional<report::DamageData> damage_of(const trace::TraceReader& reader, uint64_t events_read);

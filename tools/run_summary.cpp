@@ -12,6 +12,7 @@
 namespace fragscope::tools {
 namespace {
 
+constexpr int32_t kOutOfMemory = 2;  // cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY
 constexpr uint64_t kReadInPassing = 2'000'000;  // events: about a second
 
 std::string plural(uint64_t count, const std::string& what, const std::string& ending = "s") {
@@ -32,22 +33,26 @@ std::string peak_text(const metrics::DeviceMetrics& device) {
   return text;
 }
 
-// The highest levels of each device; nothing when a run is too long to be read in passing.
-void say_peaks(const std::string& directory, uint64_t events) {
-  if (events > kReadInPassing) return;
+// The highest levels of each device; nothing when a run is too long to be read in passing. True if
+// memory ran out.
+bool say_peaks(const std::string& directory, uint64_t events) {
+  if (events > kReadInPassing) return false;
   auto run = open_run(directory);
-  if (!run.ok()) return;
-  for (trace::TraceReader& reader : run->processes) {
-    replay::TraceStream stream(reader);
-    const auto measured = metrics::measure_process(stream, process_facts(*run, reader));
-    for (const auto& [index, device] : measured.devices) {
+  if (!run.ok()) return false;
+  bool refused = false;
+  measure_run(*run, [&](const MeasuredProcess& process) {
+    for (const auto& [index, device] : process.measured.devices) {
+      refused = refused || (!device.ooms.empty());
       const std::string peaks = peak_text(device);
       if (!peaks.empty()) {
-        say(fmt::format("peaks of process {} on device {}: {}", reader.process().pid, index,
-                        peaks));
+        say(fmt::format("peaks of process {} on device {}: {}", process.facts.pid, index, peaks));
       }
     }
-  }
+    for (const auto& call : process.measured.failures) {
+      refused = refused || (call.result == kOutOfMemory && !call.probe);
+    }
+  });
+  return refused;
 }
 
 }  // namespace
@@ -61,7 +66,7 @@ void print_run_summary(const RunOutcome& outcome) {
   }
   say(fmt::format("recorded {} of {} in {}", plural(summary.events, "event"),
                   plural(summary.processes, "process", "es"), outcome.directory));
-  say_peaks(outcome.directory, summary.events);
+  const bool refused = say_peaks(outcome.directory, summary.events);
   if (summary.dropped_events > 0) {
     warn(fmt::format("{} found no room in the log; give it more with --log-bytes",
                      plural(summary.dropped_events, "event")));
@@ -87,7 +92,8 @@ void print_run_summary(const RunOutcome& outcome) {
     warn(fmt::format("{} still running; its log is kept and read with the run",
                      plural(summary.still_running, "recorded process", "es")));
   }
-  say(fmt::format("next: fragscope report {}", outcome.directory));
+  // Where memory ran out, why comes first.
+  say(fmt::format("next: fragscope {} {}", refused ? "explain" : "report", outcome.directory));
 }
 
 }  // namespace fragscope::tools

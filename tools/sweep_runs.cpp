@@ -12,6 +12,7 @@
 #include "diagnose/budget.h"
 #include "metrics/process_metrics.h"
 #include "replay/event_stream.h"
+#include "tools/command.h"
 #include "tools/host_memory_data.h"
 #include "tools/json_text.h"
 #include "tools/run_analysis.h"
@@ -58,10 +59,10 @@ class StepRate {
  public:
   explicit StepRate(const std::string& text) : text_(text) {}
 
-  void feed(trace::TraceReader& reader) {
+  void feed(const MeasuredProcess& process) {
     if (text_.empty()) return;
-    reader.load_tables();
-    replay::TraceStream stream(reader);
+    const trace::TraceReader& reader = process.reader;
+    replay::EventStream& stream = process.events;
     uint64_t count = 0;
     uint64_t first = 0;
     uint64_t last = 0;
@@ -94,11 +95,10 @@ void take_memory(const std::string& directory, const std::string& step_mark,
   if (!run.ok()) return;
   std::vector<metrics::ProcessMetrics> processes;
   StepRate steps(step_mark);
-  for (trace::TraceReader& reader : run->processes) {
-    replay::TraceStream stream(reader);
-    processes.push_back(metrics::measure_process(stream, process_facts(*run, reader)));
-    steps.feed(reader);
-  }
+  measure_run(*run, [&](MeasuredProcess&& process) {
+    steps.feed(process);
+    processes.push_back(std::move(process.measured));
+  });
   if (!step_mark.empty()) figures.metric = steps.rate();
   if (const auto host = host_memory_data(*run)) {
     figures.rss_peak = host->peak.tree.pss.value_or(host->peak.tree.rss);
@@ -248,7 +248,7 @@ class SweepRunner {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     if (!finished.ok()) return finished.error();
     if (finished->exit_code >= 125 && finished->exit_code <= 127) {
-      return Error{ErrorCode::kInternal, "the command did not run: " + finished->err};
+      return Error{ErrorCode::kInternal, "the command did not run: " + first_line(finished->err)};
     }
     SweepFigures figures;
     figures.exit_code = finished->exit_code;

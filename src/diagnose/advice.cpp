@@ -239,6 +239,15 @@ class Search {
     advice.live_peak = plan.live_peak.value_or(plan.figures.allocated.peak);
     advice.plan_peak = plan.figures.reserved.peak;
     advice.shares = shares_at_peak();
+    advice.ends_at_refusal = ends_at_refusal();
+  }
+
+  bool ends_at_refusal() const {
+    const auto& calls = device_.calls.calls;
+    const auto request = std::find_if(calls.rbegin(), calls.rend(), [](const replay::Call& call) {
+      return call.kind == CallKind::alloc || call.kind == CallKind::refused;
+    });
+    return request != calls.rend() && request->kind == CallKind::refused;
   }
 
   // One pass to find the peak, one to see what becomes of the blocks that live there.

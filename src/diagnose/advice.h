@@ -71,6 +71,9 @@ struct Advice {
   uint64_t plan_peak = 0;             // what an offline plan of all lifetimes needs
   uint64_t unlimited_peak = 0;        // reserved with `best`, or the default, on an endless device
   PeakShares shares;
+  // The last request of the recording was refused there: what the program would have asked for
+  // after it is in no replay.
+  bool ends_at_refusal = false;
   size_t searched = 0;     // settings that were tried at all
   bool exhaustive = true;  // … all of them on the whole run
 };

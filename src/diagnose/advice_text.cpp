@@ -98,6 +98,14 @@ std::string advice_text(const Advice& advice, const std::string& variable) {
     out += "keep the default: none of " + std::to_string(advice.searched) +
            " settings is better by more than 0.5 % on the whole run and no worse on parts of it\n";
   }
+  if (advice.ends_at_refusal) {
+    const uint64_t ooms = advice.best ? advice.best->ooms : otherwise.ooms;
+    out += ooms == 0 ? "the recording ends at a refused request, which passes so: what the program "
+                       "would have asked for next is in no replay\n"
+                     : "the recording ends at a refused request, which no setting lets pass: the "
+                       "settings are compared up to there (fragscope explain says why it was "
+                       "refused)\n";
+  }
   const uint64_t least = advice.best ? advice.best->reserved_peak : otherwise.reserved_peak;
   out += "bounds: live bytes " + format_size(advice.live_peak) + ", an offline plan " +
          format_size(advice.plan_peak) +

@@ -1,6 +1,7 @@
 #include "diagnose/attribution.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -17,6 +18,7 @@ using replay::BlockOpKind;
 
 constexpr size_t kWarmUpSteps = 2;
 constexpr uint64_t kSuspectSteps = 3;  // at least
+constexpr uint64_t kFewestSteps = 2;   // … of a run that grew in every step
 constexpr double kSuspectShare = 0.5;  // of the steps that are looked at
 constexpr size_t kMaxSuspects = 8;
 constexpr size_t kMaxChurn = 20;
@@ -223,7 +225,7 @@ class Attributor {
     Growth growth;
     const std::vector<uint64_t>& ends = device.timeline.step_ends();
     growth.trained = device.timeline.step() > 0;
-    add_suspects(device, growth);
+    add_suspects(device, rises_throughout(ends), growth);
     if (ends.size() <= kWarmUpSteps) return growth;
     growth.steps = ends.size() - kWarmUpSteps;
     growth.first_bytes = ends[kWarmUpSteps];
@@ -239,8 +241,16 @@ class Attributor {
     return growth;
   }
 
-  // Blocks that were made after the warm-up and long enough before the end.
-  static void add_suspects(const Device& device, Growth& growth) {
+  // Every step after the warm-up ended with more than the one before it.
+  static bool rises_throughout(const std::vector<uint64_t>& ends) {
+    if (ends.size() < kWarmUpSteps + 2) return false;
+    return std::adjacent_find(ends.begin() + kWarmUpSteps, ends.end(), std::greater_equal<>()) ==
+           ends.end();
+  }
+
+  // Blocks that were made after the warm-up and long enough before the end. A short run has few
+  // such steps: then all of them must agree, and so must the level at the ends of the steps.
+  static void add_suspects(const Device& device, bool rises, Growth& growth) {
     const LoopTimeline& timeline = device.timeline;
     const uint32_t last = growth.trained ? timeline.step() : timeline.calls();
     std::map<uint32_t, GrowthSuspect> by_stack;
@@ -260,7 +270,8 @@ class Attributor {
       suspect.steps = steps[stack].size();
       const bool often =
           static_cast<double>(suspect.steps) >= kSuspectShare * static_cast<double>(looked_at);
-      if (suspect.steps < kSuspectSteps || !often) continue;
+      const bool always = rises && suspect.steps >= kFewestSteps && suspect.steps == looked_at;
+      if (!always && (suspect.steps < kSuspectSteps || !often)) continue;
       growth.suspects.push_back(suspect);
       growth.suspect_bytes += suspect.bytes;
     }

@@ -119,8 +119,9 @@ struct Growth {
 
 struct Attribution {
   int32_t device = 0;
-  uint64_t seq = 0;      // the peak: after this event
-  uint64_t time_ns = 0;  // CLOCK_MONOTONIC
+  std::string moment = "the peak";  // in words
+  uint64_t seq = 0;                 // the moment: after this event
+  uint64_t time_ns = 0;             // CLOCK_MONOTONIC
   uint64_t live_bytes = 0;
   uint64_t requested_bytes = 0;            // of it; the rest is rounding
   bool requests_known = true;              // false: the source tells no requested sizes
@@ -149,7 +150,8 @@ struct Attribution {
   std::vector<Churn> churn;      // by bytes
 };
 
-// One for each device with blocks. `measured`: of the same events.
+// One for each device with blocks, at `at_peak` of `measured`, which is of the same events; who
+// wants another moment puts it there (metrics::moments_at).
 std::vector<Attribution> attribute(replay::EventStream& events,
                                    const metrics::ProcessMetrics& measured, StackRoles& roles,
                                    const std::unordered_map<uint32_t, std::string>& texts);

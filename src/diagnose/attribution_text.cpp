@@ -28,7 +28,7 @@ class Writer {
 
   std::string write() {
     out_ = "device " + std::to_string(data_.device) + ": " + format_size(data_.live_bytes) +
-           " live at the peak, event " + std::to_string(data_.seq) + "\n";
+           " live at " + data_.moment + ", event " + std::to_string(data_.seq) + "\n";
     fixed("by role", data_.roles, kRoleWords);
     fixed("by phase of their allocation", data_.phases, kPhaseWords);
     fixed("by lifetime", data_.lifetimes, kLifetimeWords);

@@ -20,6 +20,10 @@ constexpr double kPinningShare = 0.1;     // of the memory that is left: pinning
 constexpr uint64_t kSmallCard = 9 * kGiB;
 constexpr uint64_t kMiddleCard = 17 * kGiB;
 
+constexpr const char* kTooSeldom =
+    "no worker was seen, but the processes were looked at too seldom to say that there was none: "
+    "record a longer run";
+
 std::string size(uint64_t bytes) { return format_size(bytes); }
 
 LoadingRule pinned_per_worker(const LoadingFacts& facts) {
@@ -27,7 +31,9 @@ LoadingRule pinned_per_worker(const LoadingFacts& facts) {
   rule.name = "256_mb_per_worker";
   rule.says = "each worker takes 256 MB of pinned memory";
   if (!facts.pinned_peak || !facts.workers) {
-    rule.why = "the recording does not tell pinned memory and the number of workers";
+    rule.why = facts.looked_too_seldom
+                   ? kTooSeldom
+                   : "the recording does not tell pinned memory and the number of workers";
     return rule;
   }
   const uint64_t pinned = facts.pinned_torch.value_or(*facts.pinned_peak);
@@ -55,7 +61,7 @@ LoadingRule halve_workers(const LoadingFacts& facts) {
   rule.name = "halve_workers";
   rule.says = "when memory runs out, halve the workers first";
   if (!facts.workers) {
-    rule.why = "nobody looked at the processes of this run";
+    rule.why = facts.looked_too_seldom ? kTooSeldom : "nobody looked at the processes of this run";
     return rule;
   }
   const uint64_t halved = *facts.workers - *facts.workers / 2;

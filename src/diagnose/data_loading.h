@@ -29,6 +29,7 @@ struct LoadingFacts {
   bool host_refused = false;               // page-locked memory was refused
   // Workers: processes that the trainer started and that load data; absent: nobody looked.
   std::optional<uint64_t> workers;              // most at one time
+  bool looked_too_seldom = false;               // why `workers` is absent: none seen in few looks
   std::optional<uint64_t> workers_with_device;  // of them: made CUDA calls of their own
   std::optional<uint64_t> worker_bytes;         // PSS (else RSS) of the largest, beside /dev/shm
   std::optional<uint64_t> shm_peak;             // /dev/shm of the command

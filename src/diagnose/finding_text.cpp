@@ -35,10 +35,12 @@ std::string headline(const metrics::Scene& scene) {
   return at;
 }
 
-void row(std::string& out, const char* what, const std::optional<uint64_t>& bytes) {
-  if (!bytes) return;
+void row(std::string& out, const char* what, const std::optional<uint64_t>& bytes,
+         bool or_unknown = false) {
+  if (!bytes && !or_unknown) return;
   char line[96];
-  std::snprintf(line, sizeof line, "  %14s  %s\n", format_size(*bytes).c_str(), what);
+  std::snprintf(line, sizeof line, "  %14s  %s\n", bytes ? format_size(*bytes).c_str() : "unknown",
+                what);
   out += line;
 }
 
@@ -64,24 +66,31 @@ void split(std::string& out, const MemorySplit& bytes) {
   row(out, "this process's other device memory", bytes.outside);
   row(out, "this process's context", bytes.context);
   row(out, "other processes, and what the driver keeps", bytes.elsewhere);
-  row(out, "left on the device", bytes.device_free);
-  row(out, "in total", bytes.total);
+  row(out, "left on the device", bytes.device_free, true);
+  row(out, "in total", bytes.total, true);
+}
+
+void replay_line(std::string& out, const char* how, const std::optional<BlockReplay>& replayed) {
+  if (!replayed) return;
+  out += std::string("    replayed, ") + how + ": " +
+         (replayed->ooms == 0 ? "no request" : std::to_string(replayed->ooms)) +
+         " refused, peak reserved " + format_size(replayed->reserved_peak) + "\n";
 }
 
 void pins(std::string& out, const TraceFinding& finding, const StackLines& stack_lines) {
   if (finding.pins.empty()) return;
-  out += "\nblocks that keep the most from being used: what would come back without each\n";
+  out +=
+      "\nblocks that keep the most from being used: what would come back without each or "
+      "elsewhere\n";
   for (size_t i = 0; i < std::min(finding.pins.size(), kShownPins); ++i) {
     const PinGain& pin = finding.pins[i];
     out += "  block of " + format_size(pin.block.size) + " at " + hex(pin.block.address) +
            ": a free stretch of " + format_size(pin.gap);
     if (pin.releasable > 0) out += ", and its segment could be given back";
-    if (pin.replayed) {
-      out += "; replayed without it: " +
-             (pin.replayed->ooms == 0 ? "no request" : std::to_string(pin.replayed->ooms)) +
-             " refused, peak reserved " + format_size(pin.replayed->reserved_peak);
-    }
     out += "\n";
+    replay_line(out, "without it", pin.without);
+    replay_line(out, "requested before everything else", pin.moved_first);
+    replay_line(out, "in segments of its own", pin.moved_apart);
     frames(out, "    ", stack_lines(pin.block.stack, pin.block.seq));
   }
 }
@@ -114,12 +123,33 @@ std::string trial_advice(const std::vector<Trial>& trials) {
            "after the refusal is not known.)";
   }
   return "No setting helps: with each of the " + std::to_string(trials.size()) +
-         " that were replayed, requests of this recording are refused.";
+         " that were replayed, requests of this recording are refused (fragscope advise searches "
+         "more).";
+}
+
+// Another place for one block, where that alone lets every request succeed.
+std::optional<std::string> moving_advice(const std::vector<PinGain>& pins) {
+  const auto cures = [](const std::optional<BlockReplay>& replayed) {
+    return replayed && replayed->ooms == 0;
+  };
+  for (const PinGain& pin : pins) {
+    if (!cures(pin.moved_first) && !cures(pin.moved_apart)) continue;
+    const bool first = cures(pin.moved_first);
+    const BlockReplay& replayed = first ? *pin.moved_first : *pin.moved_apart;
+    return "Move the block of " + format_size(pin.block.size) + " at " + hex(pin.block.address) +
+           " (above): " +
+           (first ? "allocate it before the loop, ahead of everything else"
+                  : "allocate it from a pool of its own (torch.cuda.MemPool)") +
+           ". Replayed so, every request of this recording succeeds, with at most " +
+           format_size(replayed.reserved_peak) + " reserved.";
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
-void adapt_actions(const std::vector<Trial>& trials, Explanation& explanation) {
+void adapt_actions(const std::vector<Trial>& trials, TraceFinding& finding) {
+  Explanation& explanation = finding.explanation;
   auto& actions = explanation.actions;
   const auto drop = [&](const char* words) {
     actions.erase(
@@ -131,6 +161,7 @@ void adapt_actions(const std::vector<Trial>& trials, Explanation& explanation) {
   if (explanation.verdict != Verdict::kFragmentation || trials.empty()) return;
   drop("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");  // the trials know better
   drop("max_split_size_mb often does not help");
+  if (const auto moving = moving_advice(finding.pins)) actions.insert(actions.begin(), *moving);
   actions.insert(actions.begin(), trial_advice(trials));
 }
 

@@ -21,8 +21,8 @@ struct Trial {
 using StackLines = std::function<std::vector<std::string>(uint32_t stack, uint64_t seq)>;
 
 // The actions for a message become those for a recording: for fragmentation the first one is what
-// the trials showed, and nobody is told to record.
-void adapt_actions(const std::vector<Trial>& trials, Explanation& explanation);
+// the trials showed, the next one a block that is enough to move, and nobody is told to record.
+void adapt_actions(const std::vector<Trial>& trials, TraceFinding& finding);
 
 // Several lines, the last one ended. Texts of the recording are made printable.
 std::string finding_text(const TraceFinding& finding, const std::vector<Trial>& trials,

@@ -5,6 +5,9 @@ namespace {
 
 using Actions = std::vector<std::string>;
 
+// Private pools of this size are worth a word.
+constexpr uint64_t kLargePools = uint64_t{256} << 20;
+
 constexpr const char* kSetExpandable =
     "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the program starts: segments that "
     "grow and shrink by pages leave no gaps between them, which usually cures this.";
@@ -61,6 +64,9 @@ void fragmentation(const OomFacts& f, Actions& out) {
   out.emplace_back(
       "torch.cuda.empty_cache() does not help here: PyTorch had already returned what "
       "it could before it gave up.");
+  if (f[Field::kPrivatePools] && f[Field::kPrivatePools]->bytes >= kLargePools) {
+    for (std::string& action : private_pool_remedies()) out.push_back(std::move(action));
+  }
   out.emplace_back("Record the run (fragscope run) to see which blocks pin the gaps.");
 }
 
@@ -273,6 +279,21 @@ void unknown(const OomFacts& f, Actions& out) {
 }
 
 }  // namespace
+
+std::vector<std::string> private_pool_remedies() {
+  return {
+      "What a private pool holds idle serves its own graphs only, and no setting of the allocator "
+      "changes that. Let graphs that never run at the same time share one pool: "
+      "torch.cuda.graph(g, pool=handle) with one torch.cuda.graph_pool_handle() for all.",
+      "Capture the largest shape first: graphs of one pool that are captured later then fit into "
+      "what it already holds. Capture fewer shapes (vLLM: cudagraph_capture_sizes or "
+      "--enforce-eager; torch.compile: mode=\"default\", or mark varying sizes dynamic, instead of "
+      "mode=\"reduce-overhead\").",
+      "Drop graphs and MemPools that are done (del graph, g.reset(), del pool) and call "
+      "torch.cuda.empty_cache(): their segments come back only then.",
+      "Allocate outside the capture what need not be in it: inputs, outputs that are copied away, "
+      "buffers that several graphs use."};
+}
 
 std::vector<std::string> remedies(const OomFacts& facts, const Explanation& explanation) {
   Actions out;

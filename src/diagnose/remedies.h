@@ -5,6 +5,9 @@
 
 namespace fragscope::diagnose {
 
+// For memory that lies idle in private pools, which no setting against fragmentation reaches.
+std::vector<std::string> private_pool_remedies();
+
 std::vector<std::string> remedies(const OomFacts& facts, const Explanation& explanation);
 
 }  // namespace fragscope::diagnose

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/bytes.h"
 #include "diagnose/remedies.h"
@@ -184,6 +185,9 @@ class Judge {
     }
     add_alternatives();
     finding_.explanation.actions = remedies(*finding_.figures.message, finding_.explanation);
+    if (finding_.stranded_in == Stranded::private_pool) {
+      finding_.explanation.actions = private_pool_remedies();
+    }
     if (finding_.cause == Cause::on_purpose) {
       finding_.explanation.actions = {
           "Nothing is wrong with the memory. See how the program took it; leave --oom-at and "
@@ -223,6 +227,11 @@ class Judge {
     const MemorySplit& split = finding_.split;
     why("Nothing was refused here: this is where most was in use. Of " + text(split.reserved()) +
         " in segments " + text(split.live) + " were live.");
+    if (grown_ > 0) {
+      why("But the run grew: " + text(grown_) +
+          " were left behind step by step by the same places. If it goes on, memory runs out.");
+      finding_.explanation.alternatives.push_back(Verdict::kLeakSuspected);
+    }
   }
 
   void pinned() {
@@ -403,9 +412,31 @@ class Judge {
       return;
     }
     decide(Verdict::kMemoryFractionCap, Cause::fraction, Confidence::kHigh);
-    why("The device had room for the segment: a limit on the process (memory fraction) refused.");
+    why("The device had room for the segment: a limit on the process (memory fraction) refused. " +
+        limit_text());
     if (by_allocator)
       why("CUDA was not asked, or did not refuse: the allocator refused by itself.");
+  }
+
+  // The settings tell the limit, or it lies between what was held and what would have been.
+  std::string limit_text() const {
+    const uint64_t held = finding_.split.reserved();
+    const uint64_t total = finding_.split.total.value_or(0);
+    const auto share = [&](uint64_t bytes) {
+      if (total == 0) return std::string();
+      const double percent = 100.0 * static_cast<double>(bytes) / static_cast<double>(total);
+      return " (" + std::to_string(std::lround(percent)) + " % of the device)";
+    };
+    const std::string sum = text(held) + " in segments + " + text(request_.segment) + " = " +
+                            text(held + request_.segment);
+    if (config_.per_process_memory_fraction && total > 0) {
+      const double fraction = *config_.per_process_memory_fraction;
+      const auto cap = static_cast<uint64_t>(fraction * static_cast<double>(total));
+      return "The settings allow " + text(cap) + share(cap) + "; " + sum + ".";
+    }
+    return "The limit itself is not recorded: it lies from " + text(held) + share(held) +
+           " to below " + text(held + request_.segment) + share(held + request_.segment) + " (" +
+           sum + ").";
   }
 
   void add_alternatives() {

@@ -54,7 +54,10 @@ struct PinGain {
   metrics::LayoutBlock block;
   uint64_t gap = 0;         // the free stretch that would be there
   uint64_t releasable = 0;  // the segment's size if nothing else lives in it, else 0
-  std::optional<WithoutBlock> replayed = std::nullopt;  // the recording without the block
+  // The recording without the block, and with it moved (pin_replay.h).
+  std::optional<BlockReplay> without = std::nullopt;
+  std::optional<BlockReplay> moved_first = std::nullopt;
+  std::optional<BlockReplay> moved_apart = std::nullopt;
 };
 
 struct LeakSuspect {

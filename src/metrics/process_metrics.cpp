@@ -113,6 +113,33 @@ void fill_device(DeviceMetrics& device, const DeviceHeap& heap, bool one_stream)
 
 }  // namespace
 
+std::map<int32_t, Moment> moments_at(replay::EventStream& events, const replay::ProcessFacts& facts,
+                                     const std::map<int32_t, uint64_t>& seqs) {
+  std::map<int32_t, Moment> moments;
+  BlockPlane plane(facts.block_source);
+  Heaps heaps;
+  std::vector<BlockOp> ops;
+  Event event;
+  uint64_t seq = 0;
+  uint64_t time_ns = 0;
+  const auto take = [&](uint64_t next) {
+    for (const auto& [device, wanted] : seqs) {
+      if (next <= wanted || seq == 0 || moments.count(device) != 0) continue;
+      moments[device] = Moment{seq, time_ns, heaps[device].layout()};
+    }
+  };
+  events.rewind();
+  while (moments.size() < seqs.size() && events.next(event)) {
+    take(event.seq);
+    seq = event.seq;
+    time_ns = event.time_ns;
+    plane.feed(event, ops);
+    for (const BlockOp& op : ops) apply(heaps, op);
+  }
+  take(UINT64_MAX);
+  return moments;
+}
+
 ProcessMetrics measure_process(replay::EventStream& events, const replay::ProcessFacts& facts) {
   ProcessMetrics metrics;
   metrics.facts = facts;

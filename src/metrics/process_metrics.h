@@ -67,6 +67,11 @@ struct ProcessMetrics {
   std::vector<std::string> source_notes;  // what a snapshot leaves open, in sentences
 };
 
+// The segments of each named device after the last event up to a seq; a device of which there is no
+// such event is not in the answer. `seq` of a moment is that of the event.
+std::map<int32_t, Moment> moments_at(replay::EventStream& events, const replay::ProcessFacts& facts,
+                                     const std::map<int32_t, uint64_t>& seqs);
+
 ProcessMetrics measure_process(replay::EventStream& events, const replay::ProcessFacts& facts);
 
 }  // namespace fragscope::metrics

@@ -32,6 +32,7 @@ void CallListBuilder::add(CallKind kind, const BlockOp& op, uint32_t slot, uint6
 void CallListBuilder::feed_start(const BlockOp& op) {
   if (op.kind == BlockOpKind::alloc) on_alloc(op, {});
   if (op.kind == BlockOpKind::free_requested) on_free_pending(op);
+  list_.start_calls = list_.calls.size();
 }
 
 void CallListBuilder::on_alloc(const BlockOp& op, OpSpan own) {

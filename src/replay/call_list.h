@@ -51,6 +51,7 @@ struct CallList {
   std::vector<CallOrigin> origins;
   uint32_t slots = 0;        // number of slots; a slot is used again after its block has ended
   uint64_t allocations = 0;  // calls of kind alloc
+  size_t start_calls = 0;    // the first ones: blocks that were there when recording began
   uint64_t unusable = 0;     // requests whose size the recording does not tell
   bool sizes_known = true;   // every request came with the client's own size
 };

@@ -340,9 +340,11 @@ std::vector<PhaseData> phases_of(const ProcessMetrics& measured,
   std::vector<PhaseData> result;
   for (const metrics::Phase& phase : measured.phases) {
     const auto name = texts.find(phase.text);
+    // Without a driver plane (a snapshot) nothing was held that anybody saw.
+    const auto driver =
+        measured.driver_events > 0 ? std::optional(phase.driver_peak) : std::nullopt;
     result.push_back({name == texts.end() ? std::string() : name->second, phase.count,
-                      phase.total_ns, phase.driver_peak, phase.allocated_peak,
-                      phase.allocated_growth});
+                      phase.total_ns, driver, phase.allocated_peak, phase.allocated_growth});
   }
   return result;
 }

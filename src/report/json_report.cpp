@@ -220,7 +220,7 @@ Json phase_json(const PhaseData& phase) {
   return {{"name", phase.name},
           {"count", phase.count},
           {"total_ns", phase.total_ns},
-          {"driver_peak_bytes", phase.driver_peak_bytes},
+          {"driver_peak_bytes", known(phase.driver_peak_bytes)},
           {"allocated_peak_bytes", known(phase.allocated_peak_bytes)},
           {"allocated_growth_bytes", known(phase.allocated_growth_bytes)}};
 }

@@ -218,7 +218,7 @@ struct PhaseData {
   std::string name;
   uint64_t count = 0;
   uint64_t total_ns = 0;
-  uint64_t driver_peak_bytes = 0;
+  std::optional<uint64_t> driver_peak_bytes;  // absent: no driver plane
   std::optional<uint64_t> allocated_peak_bytes;
   std::optional<int64_t> allocated_growth_bytes;
 };

@@ -182,7 +182,7 @@ class TextWriter {
          data.phases.size());
     line("    {:>12}{:>14}{:>14}{:>8}  name", "CUDA peak", "blocks peak", "grew by", "times");
     for (const PhaseData& phase : std::span(data.phases).first(shown)) {
-      line("    {:>12}{:>14}{:>14}{:>8}  {}", format_size(phase.driver_peak_bytes),
+      line("    {:>12}{:>14}{:>14}{:>8}  {}", bytes_text(phase.driver_peak_bytes),
            bytes_text(phase.allocated_peak_bytes), growth_text(phase.allocated_growth_bytes),
            phase.count, clean(phase.name));
     }
@@ -266,12 +266,15 @@ class TextWriter {
           "what the program asked for, in active blocks");
     level(prefix + "inactive split", data.inactive_split_bytes,
           "free, in segments that cannot be given back");
-    line("    {:<28}{:>14}{:>14}  number of segments", prefix + "segments",
-         count_text(data.segments.peak), count_text(data.segments.final));
+    // PyTorch counts no expandable segments, and each mapping as a device allocation.
+    const bool mapped = data.device_mallocs.value_or(0) > 0 && data.segments.peak == uint64_t{0};
+    line("    {:<28}{:>14}{:>14}  number of segments{}", prefix + "segments",
+         count_text(data.segments.peak), count_text(data.segments.final),
+         mapped ? " (expandable ones are not counted, as in torch.cuda.memory_stats())" : "");
     fragmentation(data);
     if (data.device_mallocs) {
-      line("    cudaMalloc {} times, cudaFree {} times", *data.device_mallocs,
-           count_text(data.device_frees));
+      line("    {} {} times, {} {} times", mapped ? "pages mapped" : "cudaMalloc",
+           *data.device_mallocs, mapped ? "unmapped" : "cudaFree", count_text(data.device_frees));
     }
   }
 
@@ -300,21 +303,23 @@ class TextWriter {
          meaning);
   }
 
+  // What of `whole` is not `part`. A run that ends well has given everything back but its cache:
+  // its end alone would say that all is waste.
+  void share_row(std::string_view name, const KnownLevel& whole, const KnownLevel& part,
+                 std::string_view meaning) {
+    const auto share = [](const std::optional<uint64_t>& all, const std::optional<uint64_t>& some) {
+      return all && some ? share_text(*all - std::min(*some, *all), *all) : std::string("unknown");
+    };
+    if (!whole.final || !part.final) return;
+    line("    {:<28}{:>14}{:>14}  {}", name, share(whole.peak, part.peak),
+         share(whole.final, part.final), meaning);
+  }
+
   void fragmentation(const DeviceData& data) {
-    const auto& reserved = data.reserved_bytes.final;
-    const auto& allocated = data.allocated_bytes.final;
-    if (reserved && allocated) {
-      line("    {:<28}{:>28}  (reserved − allocated) / reserved",
-           data.modelled ? "modelled fragmentation" : "fragmentation",
-           share_text(*reserved - std::min(*allocated, *reserved), *reserved));
-    }
-    const auto& active = data.active_bytes.final;
-    const auto& requested = data.requested_bytes.final;
-    if (active && requested) {
-      line("    {:<28}{:>28}  (active − requested) / active",
-           data.modelled ? "modelled rounding" : "rounding",
-           share_text(*active - std::min(*requested, *active), *active));
-    }
+    share_row(data.modelled ? "modelled fragmentation" : "fragmentation", data.reserved_bytes,
+              data.allocated_bytes, "1 − allocated / reserved, of the peaks and at the end");
+    share_row(data.modelled ? "modelled rounding" : "rounding", data.active_bytes,
+              data.requested_bytes, "1 − requested / active, of the peaks and at the end");
   }
 
   void ooms(const DeviceData& data) {

@@ -66,3 +66,42 @@ def test_usage(fragscope, words, code):
     done = fragscope("attribute", *words)
     assert done.returncode == code
     one_line(done.stderr)
+
+
+def test_another_moment_than_the_peak(fragscope):
+    """At the number of an event, at the end and at a refusal the tables tell that state."""
+    peak = attributed(fragscope, TRACE)
+    events = []
+    for line in fragscope("events", TRACE, check=True).stdout.decode().splitlines():
+        words = line.split()
+        if len(words) > 4 and words[1].isdigit():
+            fields = dict(word.split("=", 1) for word in words if "=" in word)
+            kind = next(word for word in words[2:] if "=" not in word)
+            events.append({"seq": int(words[1]), "kind": kind, "address": fields.get("address"),
+                           "size": int(fields.get("size", 0))})
+    live, levels = {}, {}
+    for event in events:
+        if event["kind"] == "alloc":
+            live[event["address"]] = event["size"]
+        if event["kind"] == "free_requested":
+            live.pop(event["address"], None)
+        levels[event["seq"]] = sum(live.values())
+    assert levels[peak["seq"]] == peak["live_bytes"] == max(levels.values())
+    for at in (str(peak["seq"] - 3), str(peak["seq"]), "end"):
+        answer = json.loads(fragscope("attribute", "--json", "--at", at, TRACE, check=True).stdout)
+        (device,) = answer["processes"][0]["devices"]
+        assert answer["at"] == at and device["seq"] <= (events[-1]["seq"] if at == "end" else int(at))
+        assert device["live_bytes"] == levels[device["seq"]]
+        assert sum(share["bytes"] for share in device["roles"].values()) == device["live_bytes"]
+    refused = json.loads(fragscope("attribute", "--json", "--at", "oom", GOLDEN / "replay/false_oom.trace",
+                                   check=True).stdout)
+    (device,) = refused["processes"][0]["devices"]
+    assert device["live_bytes"] == 2 * MIB and device["reserved_bytes"] == 530 * MIB
+    assert b"live at the last refusal" in fragscope("attribute", "--at", "oom", GOLDEN / "replay/false_oom.trace").stdout
+
+
+@pytest.mark.parametrize("at, code", [("never", 2), ("-1", 2), ("oom", 5)])
+def test_moments_that_are_none(fragscope, at, code):
+    done = fragscope("attribute", "--at", at, TRACE)
+    assert done.returncode == code, done.stderr
+    one_line(done.stderr)

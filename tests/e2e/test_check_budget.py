@@ -1,10 +1,13 @@
 """fragscope check-budget as a pipeline calls it."""
 
 import json
+import pathlib
 
 import pytest
 
 from conftest import one_line
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
 
 
 @pytest.fixture
@@ -65,3 +68,14 @@ def test_usage(fragscope, small, words):
     done = fragscope("check-budget", small, *words)
     assert done.returncode == 2
     one_line(done.stderr)
+
+
+def test_a_process_without_a_pid_has_none(fragscope, tmp_path):
+    """A snapshot names no process: null and words, not 0."""
+    trace = GOLDEN / "replay/false_oom.trace"
+    nameless = tmp_path / "nameless.trace"
+    nameless.write_text(trace.read_text().replace("process pid=7", "process pid=0"))
+    done = fragscope("check-budget", nameless, "--max-reserved", "2GiB", "--json", check=True)
+    (check,) = json.loads(done.stdout)["checks"]
+    assert check["kept"] and check["pid"] is None
+    assert b"pid unknown" in fragscope("check-budget", nameless, "--max-reserved", "2GiB").stdout

@@ -224,3 +224,11 @@ def test_a_newer_release_warns_once_and_uses_the_newest():
 
 def test_a_missing_sweep_file_is_exit_3(tmp_path):
     fragscope("replay", GOLDEN / "replay/false_oom.trace", "--sweep", tmp_path / "none.txt", code=3)
+
+
+def test_expandable_segments_are_pages_and_not_calls_of_cudaMalloc(fragscope):
+    trace = pathlib.Path(__file__).resolve().parents[1] / "golden/replay/false_oom.trace"
+    plain = fragscope("replay", trace, "--alloc-conf", "max_split_size_mb:21", check=True).stdout.decode()
+    assert "cudaMalloc" in plain and "pages mapped" not in plain
+    mapped = fragscope("replay", trace, "--alloc-conf", "expandable_segments:True", check=True).stdout.decode()
+    assert "pages mapped" in mapped and "not counted" in mapped

@@ -286,3 +286,8 @@ def test_a_setuid_program_runs_without_us(fragscope, tmp_path):
     said = run.finished.stderr.decode().splitlines()
     assert all(line.startswith("fragscope: ") for line in said) and "setuid" in said[-1]
     assert not run.traces()
+
+
+def test_after_a_refusal_the_next_command_is_explain(fragscope):
+    words = ["run", "--gpu", "64MiB", "-o", fragscope.scratch / "r.fsr", "--", *fragscope.steps("alloc", 128 << 20)]
+    assert b"next: fragscope explain" in fragscope(*words).stderr

@@ -65,6 +65,18 @@ def test_steps_a_second_are_told_from_marks(fragscope, tmp_path):
     assert other["combinations"][0]["runs"][0]["metric"] is None
 
 
+def test_where_the_recordings_are_is_said_when_nobody_chose(fragscope):
+    done = fragscope("sweep", "--gpu", "1GiB", "--vary", "A=4096", "--", *fragscope.steps("alloc", "{A}"),
+                     cwd=fragscope.scratch, check=True)
+    (directory,) = fragscope.scratch.iterdir()
+    assert f"the recordings are in {directory.name}" in done.stderr.decode()
+
+
+def test_a_command_that_does_not_run_is_one_clean_line(fragscope):
+    done = fragscope("sweep", "-q", "--vary", "A=1", "--", "/no/such/program", "{A}", cwd=fragscope.scratch)
+    assert "\\x0a" not in one_line(done.stderr) and "did not run" in one_line(done.stderr)
+
+
 @pytest.mark.parametrize("words", [
     ["--", "true"], ["--vary", "A=1"], ["--vary", "A=1", "--", "true"],
     ["--vary", "A=1", "--metric", "(", "--", "echo", "{A}"],

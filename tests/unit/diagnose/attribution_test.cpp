@@ -157,6 +157,17 @@ TEST_CASE("attribution: what every step leaves behind is a suspect, and the firs
   CHECK(remedies[0].bytes == data.growth.suspects[0].bytes);
 }
 
+TEST_CASE("attribution: a leak of a few steps is named when every one of them left something") {
+  for (const uint32_t steps : {6, 7, 8}) {
+    INFO(steps);
+    CHECK(of_steps(steps, 0).growth.suspects.empty());
+    const Attribution data = of_steps(steps, 65536);
+    REQUIRE(data.growth.suspects.size() == 1);
+    CHECK(data.growth.suspects[0].stack == kLeak);
+    CHECK(data.growth.suspects[0].steps >= 2);
+  }
+}
+
 TEST_CASE("attribution: remedies are ranked by what the peak could lose") {
   const auto remedies = memory_remedies(of_steps(3, 0));
   std::vector<std::string> names;

@@ -37,6 +37,21 @@ RuleVerdict judged(const LoadingFacts& facts, const std::string& name) {
 
 }  // namespace
 
+TEST_CASE("data loading: workers that nobody could have seen are undecidable, not none") {
+  LoadingFacts facts;
+  facts.pinned_peak = kMiB;
+  facts.looked_too_seldom = true;
+  const LoadingAdvice advice = advise_loading(facts);
+  size_t about_workers = 0;
+  for (const LoadingRule& rule : advice.rules) {
+    if (rule.name == "no_pinning_up_to_8gb") continue;
+    ++about_workers;
+    CHECK(rule.verdict == RuleVerdict::undecidable);
+    CHECK(rule.why.find("too seldom") != std::string::npos);
+  }
+  CHECK(about_workers == 2);
+}
+
 TEST_CASE("data loading: get_optimal_workers") {
   CHECK(tutorial_workers(1) == 0);
   CHECK(tutorial_workers(2) == 1);

@@ -108,6 +108,65 @@ TEST_CASE("trace verdict: the recording without the block that pins is replayed"
   CHECK(without->ooms == 0);
   CHECK(without->reserved_peak == 800 * kMiB);
   CHECK_FALSE(replay_without(process, 0, pin + 1000));
+  // Elsewhere it takes a segment of 20 MiB, and the 530 MiB can be given back.
+  for (const Moved where : {Moved::first, Moved::apart}) {
+    const auto moved = replay_moved(process, 0, pin, where);
+    REQUIRE(moved);
+    CHECK(moved->ooms == 0);
+    CHECK(moved->reserved_peak == 820 * kMiB);
+    CHECK_FALSE(replay_moved(process, 0, pin + 1000, where));
+  }
+}
+
+TEST_CASE("trace verdict: moving a block that does not pin gives nothing back") {
+  RecordedModel recorded(card(1000));
+  recorded.alloc(400 * kMiB);
+  const uint64_t seq = recorded.events().back().seq;
+  recorded.alloc(400 * kMiB);
+  CHECK(recorded.alloc(400 * kMiB) == 0);
+  replay::ProcessFacts facts;
+  facts.properties["torch_version"] = "2.15";
+  facts.properties["device.0.total_bytes"] = std::to_string(1000 * kMiB);
+  replay::VectorStream stream(recorded.events());
+  replay::ReadSettings reading;
+  reading.with_calls = reading.with_seqs = true;
+  const auto process = replay::read_process(stream, facts, reading);
+  for (const Moved where : {Moved::first, Moved::apart}) {
+    const auto moved = replay_moved(process, 0, seq, where);
+    REQUIRE(moved);
+    CHECK(moved->ooms == 1);
+    CHECK(moved->reserved_peak == 800 * kMiB);
+  }
+}
+
+TEST_CASE("trace verdict: a moved block has its own slot, and its free stays where it was") {
+  using replay::Call;
+  using replay::CallKind;
+  replay::CallList list;
+  list.origins = {{}};
+  list.slots = 1;  // one block after the other
+  for (const uint64_t size : {1, 2, 3}) {
+    list.calls.push_back({size, 0, 0, CallKind::alloc});
+    list.calls.push_back({0, 0, 0, CallKind::free});
+  }
+  list.seqs = {10, 11, 12, 13, 14, 15};
+  list.allocations = 3;
+  const auto first = moved_block(list, 12, Moved::first);
+  REQUIRE(first);
+  CHECK(first->seqs == std::vector<uint64_t>{12, 10, 11, 13, 14, 15});
+  CHECK(first->slots == 2);
+  for (size_t i = 0; i < first->calls.size(); ++i) {
+    CHECK(first->calls[i].slot == (i == 0 || i == 3 ? 1 : 0));
+  }
+  const auto apart = moved_block(list, 12, Moved::apart);
+  REQUIRE(apart);
+  CHECK(apart->seqs == list.seqs);
+  CHECK_FALSE(apart->origins[apart->calls[2].origin].pool.is_default());
+  CHECK(apart->calls[4].origin == 0);
+  // What was there when recording began cannot be moved in front of it.
+  list.start_calls = 3;
+  CHECK_FALSE(moved_block(list, 12, Moved::first));
+  CHECK(moved_block(list, 14, Moved::first)->seqs == std::vector<uint64_t>{10, 11, 12, 14, 13, 15});
 }
 
 TEST_CASE("trace verdict: pieces of another stream are told apart") {
@@ -148,6 +207,33 @@ TEST_CASE(
   CHECK(finding.cause == Cause::stranded);
   CHECK(finding.stranded_in == Stranded::private_pool);
   CHECK(finding.split.private_pool == 400 * kMiB);
+  // No setting reaches it: what does is about the graphs themselves.
+  REQUIRE_FALSE(finding.explanation.actions.empty());
+  CHECK(finding.explanation.actions[0].find("graph_pool_handle") != std::string::npos);
+  for (const std::string& action : finding.explanation.actions) {
+    CHECK(action.find("expandable_segments") == std::string::npos);
+    CHECK(action.find("max_split_size_mb") == std::string::npos);
+  }
+}
+
+TEST_CASE("trace verdict: a run that grew is told at its peak, also where nothing was refused") {
+  RecordedModel recorded(card(1000));
+  recorded.alloc(400 * kMiB);
+  replay::ProcessFacts facts;
+  facts.properties["device.0.total_bytes"] = std::to_string(1000 * kMiB);
+  replay::VectorStream stream(recorded.events());
+  const auto measured = metrics::measure_process(stream, facts);
+  const auto scenes = metrics::scenes_of(stream, measured, 4);
+  REQUIRE(scenes.size() == 1);
+  Growth growth;
+  CHECK(judge(scenes[0], facts, measured.source, &growth).leaks.empty());
+  growth.suspect_bytes = 100 * kMiB;
+  growth.suspects.push_back({{100 * kMiB, 4}, kLeakStack, 1, 4});
+  const TraceFinding finding = judge(scenes[0], facts, measured.source, &growth);
+  REQUIRE(finding.leaks.size() == 1);
+  CHECK(finding.leaks[0].steps == 4);
+  CHECK(finding.cause == Cause::none);
+  CHECK(finding.explanation.alternatives == std::vector<Verdict>{Verdict::kLeakSuspected});
 }
 
 TEST_CASE("trace verdict: blocks that wait for another stream are stranded by it, not missing") {
@@ -206,6 +292,10 @@ TEST_CASE("trace verdict: room on the device and a refusal is a limit") {
   const TraceFinding finding = refusal(recorded.events(), 1000);
   CHECK(finding.explanation.verdict == Verdict::kMemoryFractionCap);
   CHECK(finding.cause == Cause::fraction);
+  // What the limit is, as far as the recording tells.
+  std::string why;
+  for (const std::string& sentence : finding.explanation.why) why += sentence;
+  CHECK(why.find("limit itself is not recorded: it lies from") != std::string::npos);
 }
 
 TEST_CASE("trace verdict: free pieces below a limit are fragmentation first") {
