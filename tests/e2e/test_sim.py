@@ -250,3 +250,14 @@ def test_the_recorder_missed_nothing_that_the_device_served(build, major, tmp_pa
         served, seen = ([e for e in calls if e[1] and e[2] == 0] for calls in (served, seen))
     assert len(served) > 15
     assert seen == served
+
+
+def test_profilers_get_the_time_of_the_host(build):
+    script = ("import ctypes, sys, time\n"
+              "cupti, now = ctypes.CDLL(sys.argv[1]), ctypes.c_uint64()\n"
+              "before = time.time_ns()\n"
+              "assert cupti.cuptiGetTimestamp(ctypes.byref(now)) == 0\n"
+              "assert before <= now.value <= time.time_ns()\n"
+              "assert cupti.cuptiGetTimestamp(None) == 1")
+    for library in sorted((build / "lib/fragscope/sim").glob("libcupti.so.*")):
+        subprocess.run([sys.executable, "-c", script, library], check=True, timeout=60)
