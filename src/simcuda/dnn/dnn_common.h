@@ -13,6 +13,16 @@
 namespace fragscope::simcuda {
 
 // cudnnStatus_t
+#if FRAGSCOPE_DNN_VERSION < 90000
+enum DnnStatus : int {
+  kDnnSuccess = 0,
+  kDnnNotInitialized = 1,
+  kDnnAllocFailed = 2,
+  kDnnBadParam = 3,
+  kDnnExecutionFailed = 8,
+  kDnnNotSupported = 9,
+};
+#else
 enum DnnStatus : int {
   kDnnSuccess = 0,
   kDnnNotInitialized = 1001,
@@ -21,6 +31,7 @@ enum DnnStatus : int {
   kDnnAllocFailed = 4003,
   kDnnExecutionFailed = 5000,
 };
+#endif
 
 struct DnnHandle {
   void* stream = nullptr;
