@@ -143,7 +143,12 @@ Verdict verdict_of(const std::vector<Finding>& findings) {
   return verdict;
 }
 
-const char* verdict_text(Verdict verdict) {
+// `gpu`: the only sort of run that was asked about; empty: any.
+std::string verdict_text(Verdict verdict, const std::string& gpu) {
+  if (!gpu.empty()) {
+    return fmt::format("Runs with --gpu {} {} be recorded here.", one_line(gpu),
+                       verdict.simulated ? "can" : "cannot");
+  }
   if (verdict.on_gpu && verdict.simulated) {
     return "This machine can record, on its GPU and with a simulated one (--gpu).";
   }
@@ -152,13 +157,14 @@ const char* verdict_text(Verdict verdict) {
   return "This machine cannot record.";
 }
 
-void print_findings(const std::vector<Finding>& findings, bool json, Verdict verdict) {
-  if (!json) {
+void print_findings(const std::vector<Finding>& findings, const CheckOptions& options,
+                    Verdict verdict) {
+  if (!options.json) {
     for (const Finding& finding : findings) {
       fmt::print("{:<8} {:<12} {}\n", state_name(finding.state), finding.what,
                  one_line(finding.text));
     }
-    fmt::print("{}\n", verdict_text(verdict));
+    fmt::print("{}\n", verdict_text(verdict, options.gpu));
     return;
   }
   auto list = Json::array();
@@ -184,7 +190,7 @@ int check(const CheckOptions& options) {
   findings.push_back(check_torch(options, installation));
   Verdict verdict = verdict_of(findings);
   if (!options.gpu.empty()) verdict.on_gpu = false;  // not looked at
-  print_findings(findings, options.json, verdict);
+  print_findings(findings, options, verdict);
   return verdict.on_gpu || verdict.simulated ? kExitOk : kExitNo;
 }
 

@@ -40,6 +40,7 @@ void add_process(const OpenRun& run, trace::TraceReader& reader, const ReportOpt
     data.processes.push_back(report::build_process(measured, &symbols, build));
     for (const std::string& warning : symbols.warnings()) data.warnings.push_back(warning);
   }
+  set_reserved_ranges(data.run, data.processes.back());
   data.processes.back().phases = report::phases_of(measured, reader.tables().texts);
   if (const auto damage = damage_of(reader, measured.events)) {
     report::mark_damaged(*damage, data.processes.back());

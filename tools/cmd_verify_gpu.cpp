@@ -87,6 +87,16 @@ struct Answer {
   }
 };
 
+// What the two sides are called: the first is a real card's run only if its recording says so.
+struct SideWords {
+  const char* first;
+  const char* second;
+};
+
+SideWords words_of(const Answer& answer) {
+  return answer.real.simulated ? SideWords{"first", "second"} : SideWords{"real", "twin"};
+}
+
 TwinDevice device_of(const Side& side, size_t process, int32_t ordinal) {
   TwinDevice result;
   if (process >= side.processes.size()) return result;
@@ -148,18 +158,19 @@ std::string difference_text(const TwinFigure& figure) {
 std::string device_text(const Answer& answer, const DeviceComparison& each) {
   const auto& requests = each.comparison.requests;
   const Side& named = each.process < answer.real.processes.size() ? answer.real : answer.twin;
+  const auto [first, second] = words_of(answer);
   std::string text = fmt::format(
-      "Process {} ({}), device {}\n  requests  real {}, twin {}; equal from the first on: {}\n",
-      each.process + 1, one_line(named.processes[each.process].program), each.device, requests.real,
-      requests.twin, requests.equal);
+      "Process {} ({}), device {}\n  requests  {} {}, {} {}; equal from the first on: {}\n",
+      each.process + 1, one_line(named.processes[each.process].program), each.device, first,
+      requests.real, second, requests.twin, requests.equal);
   if (requests.first) {
     text += fmt::format(
-        "    the first that differs: real {}{}, twin {}{}\n", requests.first->real,
+        "    the first that differs: {} {}{}, {} {}{}\n", first, requests.first->real,
         requests.first->real_seq ? fmt::format(" (event {})", *requests.first->real_seq) : "",
-        requests.first->twin,
+        second, requests.first->twin,
         requests.first->twin_seq ? fmt::format(" (event {})", *requests.first->twin_seq) : "");
   }
-  text += fmt::format("  {:<28} {:>14} {:>14}  {}\n", "", "real", "twin", "twin against real");
+  text += fmt::format("  {:<28} {:>14} {:>14}  {} against {}\n", "", first, second, second, first);
   for (const bool exact : {true, false}) {
     for (const TwinFigure& figure : each.comparison.figures) {
       if (figure.exact != exact) continue;
@@ -172,11 +183,17 @@ std::string device_text(const Answer& answer, const DeviceComparison& each) {
 }
 
 std::string answer_text(const Answer& answer) {
-  std::string text =
-      fmt::format("real  {}\ntwin  {}\n", one_line(answer.real.path), one_line(answer.twin.path));
+  const auto [first, second] = words_of(answer);
+  std::string text = fmt::format("{:<7} {}\n{:<7} {}\n", first, one_line(answer.real.path), second,
+                                 one_line(answer.twin.path));
+  if (answer.real.simulated) {
+    text += fmt::format(
+        "The first run is of a simulated device{}: nothing here was compared with a real card.\n",
+        answer.twin.simulated ? ", like the second" : "");
+  }
   if (answer.real.processes.size() != answer.twin.processes.size()) {
-    text += fmt::format("The real run has {} process(es) that used CUDA, the twin {}.\n",
-                        answer.real.processes.size(), answer.twin.processes.size());
+    text += fmt::format("The {} run has {} process(es) that used CUDA, the {} one {}.\n", first,
+                        answer.real.processes.size(), second, answer.twin.processes.size());
   }
   for (const DeviceComparison& each : answer.devices) text += "\n" + device_text(answer, each);
   for (const Side* side : {&answer.real, &answer.twin}) {

@@ -3,6 +3,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -12,6 +14,7 @@
 #include "tools/command.h"
 #include "tools/host_memory_data.h"
 #include "tools/nothing_recorded.h"
+#include "tools/simulation.h"
 
 namespace fragscope::tools {
 namespace {
@@ -39,6 +42,15 @@ void take_note(const OpenRun& run, const char* note, const char* property,
                replay::ProcessFacts& facts) {
   const auto found = run.info->notes.find(note);
   if (found != run.info->notes.end()) facts.properties.emplace(property, found->second);
+}
+
+std::optional<uint64_t> bytes_note(const trace::RunInfo& info, const char* key) {
+  const auto note = info.notes.find(key);
+  uint64_t bytes = 0;
+  if (note == info.notes.end()) return std::nullopt;
+  const char* const end = note->second.data() + note->second.size();
+  const auto [stop, failed] = std::from_chars(note->second.data(), end, bytes);
+  return failed == std::errc() && stop == end ? std::optional(bytes) : std::nullopt;
 }
 
 // What `fragscope run` took for a context on each simulated device.
@@ -71,10 +83,24 @@ report::RunData run_data(const OpenRun& run) {
   for (const auto& [key, text] : info.notes) {
     if (key.starts_with(kPrefix)) data.simulation[key.substr(kPrefix.size())] = text;
   }
+  data.workspace_bytes = bytes_note(info, kWorkspaceNote);
+  data.workspace_room_bytes = bytes_note(info, kWorkspaceRoomNote);
   data.sealed = info.sealed;
   data.exit = exit_data(info.exit);
   if (run.processes.empty()) data.nothing_recorded = why_nothing_recorded(info.notes, info.command);
   return data;
+}
+
+void set_reserved_ranges(const report::RunData& run, report::ProcessData& process) {
+  if (!run.workspace_room_bytes) return;
+  for (report::DeviceData& device : process.devices) {
+    const auto reserved = device.reserved_bytes.peak, allocated = device.allocated_bytes.peak;
+    if (!reserved || !allocated || *reserved == 0) continue;
+    const uint64_t without = *allocated - std::min(*allocated, run.workspace_bytes.value_or(0));
+    const uint64_t card = device.total_bytes.value_or(UINT64_MAX);
+    const uint64_t most = *reserved + *run.workspace_room_bytes;
+    device.reserved_peak_range = {without, std::max(*reserved, std::min(most, card))};
+  }
 }
 
 trace::ProcessExit exit_of(const OpenRun& run, const trace::ProcessInfo& process) {

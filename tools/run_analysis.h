@@ -19,6 +19,10 @@ namespace fragscope::tools {
 
 report::RunData run_data(const OpenRun& run);
 
+// For each device of a simulated run with convolutions: where the peak of reserved bytes lies
+// whatever workspaces cuDNN takes.
+void set_reserved_ranges(const report::RunData& run, report::ProcessData& process);
+
 // How the process ended: the trace's word, else run.json's; one of which both only know that it ran
 // and that is gone has vanished.
 trace::ProcessExit exit_of(const OpenRun& run, const trace::ProcessInfo& process);

@@ -72,6 +72,13 @@ std::vector<std::pair<std::string, std::string>> simulation_notes(Ledger& ledger
   add("simulation.unsupported_calls", Ledger::Kind::kUnsupported);
   add("simulation.answered_values", Ledger::Kind::kAnswer);
   add("simulation.assumed_sizes", Ledger::Kind::kAssumed);
+  for (const Ledger::Noted& row : ledger.noted(Ledger::Kind::kAssumed)) {
+    if (row.name == simcuda::kPlanWorkspaceName) {
+      notes.emplace_back(kWorkspaceNote, std::to_string(row.largest));
+    } else if (row.name == simcuda::kWorkspaceRoomName) {
+      notes.emplace_back(kWorkspaceRoomNote, std::to_string(row.largest));
+    }
+  }
   return notes;
 }
 

@@ -20,8 +20,13 @@ std::string first_simulation_option(const RunOptions& options);
 Status apply_simulation_options(const RunOptions& options, simcuda::SimConfig& gpu,
                                 uint64_t& used_bytes);
 
-// Notes of run.json, key and text: unsupported calls, answered values, assumed sizes; only those
-// that there were.
+// Notes of run.json that bound what other convolution workspaces would have changed, in bytes: the
+// largest one that was assumed, and the room that others could need.
+inline constexpr const char* kWorkspaceNote = "assumed.workspace_bytes";
+inline constexpr const char* kWorkspaceRoomNote = "assumed.workspace_room_bytes";
+
+// Notes of run.json, key and text: unsupported calls, answered values, assumed sizes, the two
+// above; only those that there were.
 std::vector<std::pair<std::string, std::string>> simulation_notes(simcuda::Ledger& ledger);
 
 }  // namespace fragscope::tools

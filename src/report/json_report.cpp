@@ -196,6 +196,9 @@ Json device_json(const DeviceData& device, bool replayed) {
   if (device.card_bytes) out["card_bytes"] = *device.card_bytes;
   put_accounts(device, out);
   put_levels(device, out);
+  if (const auto& range = device.reserved_peak_range) {
+    out["reserved_peak_range"] = {{"low", range->low}, {"high", range->high}};
+  }
   if (!replayed) {
     out["moments"] = list(device.moments, moment_json);
     return out;

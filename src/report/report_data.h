@@ -74,6 +74,10 @@ struct RunData {
   // Of a simulated run: what it relied on that is not exact, as run.json has it ("answered_values",
   // "assumed_sizes", "unsupported_calls"); a key that is missing did not happen.
   std::map<std::string, std::string> simulation;
+  // The largest convolution workspace that was assumed, and the room that others could need;
+  // absent: no convolution ran on a simulated device.
+  std::optional<uint64_t> workspace_bytes;
+  std::optional<uint64_t> workspace_room_bytes;
   std::optional<bool> sealed;
   std::optional<ExitData> exit;
   std::optional<std::string> nothing_recorded;  // why there is no process; absent: there are some
@@ -187,6 +191,11 @@ struct SharedMemoryData {
   metrics::KnownLevel external_bytes;
 };
 
+struct BytesRange {
+  uint64_t low = 0;
+  uint64_t high = 0;
+};
+
 struct DeviceData {
   std::optional<int> index;  // absent: the events did not say
   std::optional<std::string> name;
@@ -199,6 +208,9 @@ struct DeviceData {
   std::optional<metrics::MemoryInfo> memory_info;
   bool modelled = false;  // the levels below are a model's, not the program's own allocator's
   metrics::KnownLevel reserved_bytes;
+  // A simulated run with convolutions: where the peak of reserved bytes lies whatever workspaces
+  // cuDNN takes.
+  std::optional<BytesRange> reserved_peak_range;
   metrics::KnownLevel allocated_bytes;
   metrics::KnownLevel active_bytes;
   metrics::KnownLevel requested_bytes;

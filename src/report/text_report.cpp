@@ -261,6 +261,12 @@ class TextWriter {
           "unexplained", signed_size(info->last_unexplained));
     }
     level(prefix + "reserved", data.reserved_bytes, "segments of the caching allocator");
+    if (const auto& range = data.reserved_peak_range) {
+      line(
+          "    {:<28}{:>14}{:>14}  its peak lies between, whatever workspaces cuDNN takes "
+          "(assumed)",
+          "  low, high", format_size(range->low), format_size(range->high));
+    }
     level(prefix + "allocated", data.allocated_bytes, "blocks in the program's hands");
     level(prefix + "requested", data.requested_bytes,
           "what the program asked for, in active blocks");

@@ -94,19 +94,38 @@ void apply(const GpuPreset& preset, SimConfig& config) {
   config.l2_bytes = preset.l2_bytes;
 }
 
-std::string names_that_match(std::string_view text) {
-  const auto stem = text.substr(0, std::min(text.find('-'), text.size()));
-  std::string close;
-  std::string all;
-  for (const GpuPreset& preset : kPresets) {
-    const bool alike = !stem.empty() && std::string_view(preset.id).find(stem) == 0;
-    for (std::string* list : {&all, alike ? &close : nullptr}) {
-      if (list == nullptr) continue;
-      if (!list->empty()) *list += ", ";
-      *list += preset.id;
-    }
+// Small letters and digits alone: "RTX 4090" and "rtx-4090" are the same.
+std::string plain(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c >= 'A' && c <= 'Z') out += static_cast<char>(c - 'A' + 'a');
+    if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) out += c;
   }
-  return close.empty() ? all : close;
+  return out;
+}
+
+// Presets whose id or name has all of the text, else the part before its first '-'; "" for none.
+std::string close_names(std::string_view text) {
+  for (const auto& wanted : {plain(text), plain(text.substr(0, text.find('-')))}) {
+    std::string names;
+    // "12" is a size without its unit, "4090" a card.
+    const bool number = wanted.find_first_not_of("0123456789") == std::string::npos;
+    if (wanted.size() < (number ? 4 : 2)) continue;
+    for (const GpuPreset& preset : kPresets) {
+      const bool alike = plain(preset.id).find(wanted) != std::string::npos ||
+                         plain(preset.name).find(wanted) != std::string::npos;
+      if (alike) names += (names.empty() ? "" : ", ") + std::string(preset.id);
+    }
+    if (!names.empty()) return names;
+  }
+  return {};
+}
+
+std::string all_names() {
+  std::string names;
+  for (const GpuPreset& preset : kPresets)
+    names += (names.empty() ? "" : ", ") + std::string(preset.id);
+  return names;
 }
 
 // Splits "4x" off; 1 when there is none, 0 when the number is out of range.
@@ -135,12 +154,16 @@ Result<SimConfig> resolve_gpu(std::string_view text) {
     return config;
   }
   const auto bytes = parse_size(text);
-  if (!bytes) {
-    return invalid(quoted +
-                   " is neither a size such as 24GiB nor a known card: " + names_that_match(text));
-  }
-  if (*bytes < model::kDevicePage || *bytes > model::kDeviceWindowBytes / 4) {
-    return invalid(quoted + ": the size must lie between 2MiB and 1536GiB");
+  const bool usable =
+      bytes.ok() && *bytes >= model::kDevicePage && *bytes <= model::kDeviceWindowBytes / 4;
+  if (!usable) {
+    const std::string close = close_names(text);
+    const std::string_view problem = bytes.ok()
+                                         ? ": a size must lie between 2MiB and 1536GiB"
+                                         : " is neither a size such as 24GiB nor a known card";
+    return invalid(
+        quoted + std::string(problem) +
+        (close.empty() ? (bytes.ok() ? "" : ": " + all_names()) : "; did you mean " + close + "?"));
   }
   config.total_bytes = *bytes;
   return config;

@@ -78,6 +78,11 @@ Result<SimConfig> parse_config(std::string_view text);
 inline constexpr int kFirstPciBus = 0x17;
 std::string uuid_text(int index);  // "GPU-46726167-…", as NVML and CUDA_VISIBLE_DEVICES spell it
 
+// Assumed sizes that tools look up in the ledger: the workspace of a plan, and the sum of the
+// segments that other plans' workspaces could need (dnn/convolution_plan.h).
+inline constexpr const char* kPlanWorkspaceName = "cuDNN: workspace of a convolution plan";
+inline constexpr const char* kWorkspaceRoomName = "cuDNN: room for other workspaces";
+
 inline constexpr const char* kConfigVariable = "FRAGSCOPE_SIM";
 inline constexpr const char* kLedgerVariable = "FRAGSCOPE_SIM_LEDGER";
 

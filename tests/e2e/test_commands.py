@@ -44,7 +44,10 @@ def test_check_says_yes_and_no(fragscope):
     assert states["recorder"] == states["simulation"] == "ok" and "GPU" not in states
     no = fragscope("check", "--gpu", "no-such-card")
     assert no.returncode == 1
-    assert b"missing  simulation" in no.stdout and b"This machine cannot record" in no.stdout
+    assert b"missing  simulation" in no.stdout
+    assert no.stdout.endswith(b"Runs with --gpu no-such-card cannot be recorded here.\n")
+    told = fragscope("check", "--gpu", "1GiB", check=True).stdout
+    assert told.endswith(b"Runs with --gpu 1GiB can be recorded here.\n")  # of the machine's own: nothing
     assert fragscope("check", "--gpu", "").returncode == 2
 
 

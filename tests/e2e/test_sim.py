@@ -250,3 +250,29 @@ def test_the_recorder_missed_nothing_that_the_device_served(build, major, tmp_pa
         served, seen = ([e for e in calls if e[1] and e[2] == 0] for calls in (served, seen))
     assert len(served) > 15
     assert seen == served
+
+
+def test_profilers_get_the_time_of_the_host(build):
+    script = ("import ctypes, sys, time\n"
+              "cupti, now = ctypes.CDLL(sys.argv[1]), ctypes.c_uint64()\n"
+              "before = time.time_ns()\n"
+              "assert cupti.cuptiGetTimestamp(ctypes.byref(now)) == 0\n"
+              "assert before <= now.value <= time.time_ns()\n"
+              "assert cupti.cuptiGetTimestamp(None) == 1")
+    for library in sorted((build / "lib/fragscope/sim").glob("libcupti.so.*")):
+        subprocess.run([sys.executable, "-c", script, library], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("major, version, bad_parameter", [(8, [8, 9, 7], 3), (9, [9, 26, 0], 2000)])
+def test_both_majors_of_cudnn_speak_their_own_codes(build, major, version, bad_parameter):
+    script = ("import ctypes, sys\n"
+              "dnn, part, found = ctypes.CDLL(sys.argv[1]), ctypes.c_int(), []\n"
+              "for which in range(3):\n"
+              "    assert dnn.cudnnGetProperty(which, ctypes.byref(part)) == 0\n"
+              "    found.append(part.value)\n"
+              "dnn.cudnnGetErrorString.restype = ctypes.c_char_p\n"
+              "print([found, dnn.cudnnBackendCreateDescriptor(0, None)])")
+    library = build / f"lib/fragscope/sim/libcudnn.so.{major}"
+    done = subprocess.run([sys.executable, "-c", script, library], capture_output=True, text=True, check=True,
+                          timeout=60)
+    assert json.loads(done.stdout) == [version, bad_parameter]

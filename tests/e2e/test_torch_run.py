@@ -168,3 +168,40 @@ def test_settings_that_torch_refuses_are_refused_before(fragscope, torch_python,
     assert done.returncode == 2
     assert b"torch" in done.stderr and done.stderr.count(b"\n") == 1
     assert not marker.exists()
+
+
+CONVOLUTIONS = """
+import torch
+picture, total = torch.randn(8, 16, 64, 64).cuda(), torch.cuda.mem_get_info()[1]
+layers = torch.nn.Sequential(*[torch.nn.Conv2d(16 << i, 32 << i, 3, padding=1) for i in range(2)]).cuda()
+layers(picture).sum().backward()
+print(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), total)
+"""
+
+
+def conv_report(fragscope, python, gpu, script):
+    run = fragscope.record(python, "-c", script, gpu=gpu)
+    assert run.finished.returncode == 0, run.finished.stderr.decode()
+    (process,) = json.loads(fragscope("report", "--json", run.directory, check=True).stdout)["processes"]
+    text = fragscope("report", run.directory, check=True).stdout.decode()
+    return [int(word) for word in run.finished.stdout.split()], process["devices"][0], text
+
+
+def test_the_range_of_the_peak_follows_from_the_convolutions(fragscope, torch_python):
+    (allocated, reserved, total), device, text = conv_report(fragscope, torch_python, "8GiB", CONVOLUTIONS)
+    # Assumed at most: of the second filter's gradient, both operands in NHWC and its parts. Of a
+    # gradient as an explicit product: three operands, 9 input values a pixel, parts. Records of the
+    # room, in the order of the calls: forward 1 and 2, data 2, filter 2.
+    pixels, first, second = 8 * 64 * 64, 32 * 16 * 9, 64 * 32 * 9
+    parts = min(108 // 3, pixels // 512) * second
+    copies = [pixels * (16 + 32) + first, pixels * (32 + 64) + second]
+    product = copies[1] + pixels * 32 * 9
+    room = 4 * (copies[0] + copies[1] + product + product + parts)
+    assumed = 4 * (pixels * (32 + 64) + parts)
+    assert device["reserved_peak_range"] == {"low": allocated - assumed, "high": min(reserved + room, total)}
+    assert "whatever workspaces cuDNN takes" in text
+    (_, reserved, total), device, _ = conv_report(fragscope, torch_python, "120MiB", CONVOLUTIONS)
+    assert device["reserved_peak_range"]["high"] == total < reserved + room
+    _, device, text = conv_report(fragscope, torch_python, "8GiB",
+                                  "import torch\ntorch.ones(9).cuda()\nprint(0)")
+    assert "reserved_peak_range" not in device and "whatever workspaces" not in text

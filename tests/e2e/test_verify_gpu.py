@@ -31,6 +31,17 @@ def test_the_same_command_twice_is_equal(fragscope, recorded):
     assert told["devices"][0]["requests"]["real"] == told["devices"][0]["requests"]["equal"] > 0
 
 
+def test_a_simulated_run_is_not_called_real(fragscope, recorded):
+    first, second = recorded("alloc", 4 << 20), recorded("alloc", 2 << 20)
+    done = fragscope("verify-gpu", first, second)
+    text = done.stdout.decode()
+    assert done.returncode == 1
+    assert text.startswith(f"first   {first}\nsecond  {second}\n")
+    assert "simulated device, like the second: nothing here was compared with a real card" in text
+    assert "first against" not in text and "second against first" in text
+    assert "real " not in text.replace("a real card", "")
+
+
 def test_another_request_is_named(fragscope, recorded):
     done = fragscope("verify-gpu", "--json", recorded("alloc", 4 << 20, "alloc", 1 << 20),
                      recorded("alloc", 4 << 20, "alloc", 2 << 20))

@@ -182,6 +182,17 @@ std::vector<ConvolutionPlan> plans_of(const Body* graph) {
   return {{"fused_graph", 0, false}};
 }
 
+void note_convolutions(const Body& execution_plan) {
+  const SharedBody config = body_at(execution_plan, kPlanConfig);
+  const SharedBody engine = config == nullptr ? nullptr : body_at(*config, kConfigEngine);
+  const SharedBody graph = engine == nullptr ? nullptr : body_at(*engine, kEngineGraph);
+  const Attribute* operations = graph == nullptr ? nullptr : find(*graph, kGraphOperations);
+  if (operations == nullptr) return;
+  for (const SharedBody& operation : operations->bodies) {
+    if (const auto problem = convolution_of(*operation)) note_largest_workspace(*problem);
+  }
+}
+
 // The plan that an engine of a graph stands for; none: no such engine.
 std::optional<ConvolutionPlan> plan_of_engine(const Body& engine) {
   const SharedBody graph = body_at(engine, kEngineGraph);
@@ -238,7 +249,7 @@ Attribute computed(const Body& body, int name) {
     const auto plan = plan_of(body);
     if (name == kPlanWorkspace) {
       const uint64_t bytes = plan ? plan->workspace_bytes : 0;
-      note_assumed_size("cuDNN: workspace of a convolution plan", bytes);
+      note_assumed_size(kPlanWorkspaceName, bytes);
       return integer(static_cast<int64_t>(bytes));
     }
     return text(std::string("{\"simulated_plan\":\"") + (plan ? plan->name : "none") + "\"}");
@@ -344,6 +355,7 @@ DNN_EXPORT int cudnnBackendExecute(DnnHandle* handle, Descriptor* execution_plan
     if (execution_plan == nullptr) return kDnnBadParam;
     const auto plan = plan_of(*execution_plan->body);
     if (!plan) return kDnnBadParam;
+    note_convolutions(*execution_plan->body);
     return dnn_work(handle, (std::string("cudnn_") + plan->name).c_str());
   });
 }

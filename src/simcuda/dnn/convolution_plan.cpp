@@ -36,14 +36,23 @@ bool on_tensor_cores(DnnType type, int capability) {
   }
 }
 
-// Bytes of the NHWC copy that a tensor core kernel needs of an operand.
-uint64_t transformed_bytes(const DnnTensor& tensor) {
+uint64_t padded_channels(const DnnTensor& tensor) {
+  const uint64_t group = std::max<uint64_t>(kChannelGroupBytes / bytes_of(tensor.type), 1);
+  return round_up(size_at(tensor, 1), group);
+}
+
+// Bytes of an NHWC copy of an operand.
+uint64_t padded_bytes(const DnnTensor& tensor) {
   const uint64_t channels = size_at(tensor, 1);
   if (channels == 0) return 0;
-  const uint64_t element = bytes_of(tensor.type);
-  const uint64_t padded = round_up(channels, std::max<uint64_t>(kChannelGroupBytes / element, 1));
-  if (tensor.channels_last() && padded == channels) return 0;
-  return round_up(tensor.elements() / channels * padded * element, kAlignment);
+  const uint64_t pixels = tensor.elements() / channels;
+  return round_up(pixels * padded_channels(tensor) * bytes_of(tensor.type), kAlignment);
+}
+
+// … which a tensor core kernel needs only of what lies otherwise.
+uint64_t transformed_bytes(const DnnTensor& tensor) {
+  const bool fits = tensor.channels_last() && padded_channels(tensor) == size_at(tensor, 1);
+  return fits ? 0 : padded_bytes(tensor);
 }
 
 // Partial filters of a gradient whose sum is shared by several thread blocks.
@@ -70,16 +79,39 @@ bool is_pointwise(const DnnTensor& filter) {
 
 // Operands that are read are transformed; results are written as they shall lie.
 uint64_t tensor_core_bytes(const ConvolutionProblem& problem, const DnnDevice& device) {
-  const bool transforms = !is_pointwise(problem.filter);
-  const auto copy = [&](const DnnTensor& read) { return transforms ? transformed_bytes(read) : 0; };
   switch (problem.kind) {
     case ConvolutionKind::kForward:
-      return copy(problem.input) + copy(problem.filter);
+      return transformed_bytes(problem.input) + transformed_bytes(problem.filter);
     case ConvolutionKind::kBackwardData:
-      return copy(problem.output) + copy(problem.filter);
-    default:
-      return copy(problem.input) + copy(problem.output) + split_sum_bytes(problem, device);
+      return transformed_bytes(problem.output) + transformed_bytes(problem.filter);
+    default: {
+      const uint64_t parts = split_sum_bytes(problem, device);
+      if (is_pointwise(problem.filter)) return parts;
+      return transformed_bytes(problem.input) + transformed_bytes(problem.output) + parts;
+    }
   }
+}
+
+bool has_winograd(const ConvolutionProblem& problem) {
+  return problem.kind == ConvolutionKind::kForward && problem.input.type == DnnType::kFloat &&
+         !is_pointwise(problem.filter) && !problem.input.channels_last();
+}
+
+uint64_t winograd_bytes(const DnnTensor& filter) {
+  const bool three = size_at(filter, 2) == 3 && size_at(filter, 3) == 3 && filter.sizes.size() == 4;
+  return round_up(three ? filter.bytes() / 9 * 16 : filter.bytes(), kAlignment);
+}
+
+bool is_depthwise(const ConvolutionProblem& problem) {
+  return size_at(problem.filter, 1) == 1 && size_at(problem.input, 1) > 1;
+}
+
+// One row for each output pixel: the input under every position of the filter.
+uint64_t patch_bytes(const ConvolutionProblem& problem) {
+  const uint64_t outputs = std::max<uint64_t>(size_at(problem.output, 1), 1);
+  const uint64_t filters = std::max<uint64_t>(size_at(problem.filter, 0), 1);
+  return problem.output.elements() / outputs * (problem.filter.elements() / filters) *
+         bytes_of(problem.input.type);
 }
 
 }  // namespace
@@ -115,12 +147,25 @@ uint64_t DnnTensor::elements() const {
   return count;
 }
 
+uint64_t largest_workspace(const ConvolutionProblem& problem, const DnnDevice& device) {
+  const uint64_t operands = padded_bytes(problem.input) + padded_bytes(problem.output);
+  if (is_depthwise(problem)) return operands;
+  const uint64_t copies = operands + padded_bytes(problem.filter);
+  if (problem.kind == ConvolutionKind::kForward) return copies;
+  const bool summed = problem.kind == ConvolutionKind::kBackwardFilter;
+  return copies + patch_bytes(problem) + (summed ? split_sum_bytes(problem, device) : 0);
+}
+
 std::vector<ConvolutionPlan> convolution_plans(const ConvolutionProblem& problem,
                                                const DnnDevice& device) {
   std::vector<ConvolutionPlan> plans;
-  const bool depthwise = size_at(problem.filter, 1) == 1 && size_at(problem.input, 1) > 1;
-  if (!depthwise) {
-    if (on_tensor_cores(problem.input.type, device.capability)) {
+  if (!is_depthwise(problem)) {
+    const uint64_t channel_bytes = size_at(problem.filter, 1) * bytes_of(problem.input.type);
+    const bool image = problem.input.type == DnnType::kFloat && channel_bytes < kChannelGroupBytes;
+    if (on_tensor_cores(problem.input.type, device.capability) && !image) {
+      if (has_winograd(problem)) {
+        plans.push_back({"winograd", winograd_bytes(problem.filter), false});
+      }
       plans.push_back({"tensor_core", tensor_core_bytes(problem, device), true});
     }
     const uint64_t outputs = std::max<uint64_t>(size_at(problem.filter, 0), 1);

@@ -6,13 +6,16 @@
 //   tensor_core    implicit GEMM on tensor cores (fp16, bf16 from capability 7.0 and 8.0, TF32 from
 //                  8.0). The kernels read NHWC with channels in groups of 16 bytes. What they read
 //                  in another layout is transformed: its NHWC copy, channels rounded up, lies in
-//                  the workspace. Operands that are NHWC and aligned cost nothing, nor do those of
-//                  1x1 filters, a product of matrices in either layout; results are written where
-//                  and as they shall lie.
+//                  the workspace. Operands that are NHWC and aligned cost nothing; results are
+//                  written where and as they shall lie.
 //                  The gradient of the filter is split along its long sum (N*P*Q) over so many
-//                  thread blocks as fill the device; each part keeps its own fp32 filter.
+//                  thread blocks as fill the device; each part keeps its own fp32 filter. That of a
+//                  1x1 filter is a product of matrices in either layout: its parts alone.
+//   winograd       forward in fp32 with larger filters, NCHW: reads the input as it is; the filter
+//                  is transformed, 16 values for 9 of a 3x3 one, else copied.
 //   precomputed    implicit GEMM without tensor cores, with a table of input offsets: four bytes
-//                  for each of C*R*S.
+//                  for each of C*R*S. Preferred in fp32 when the input has fewer channels than a
+//                  group (images).
 //   direct         no workspace. Always there and always last.
 //
 // Depthwise convolutions (one input channel per group) have the direct plan alone. Pure.
@@ -68,6 +71,11 @@ struct ConvolutionPlan {
   uint64_t workspace_bytes;
   bool tensor_cores;
 };
+
+// The most that a plan of the problem may ask for: its gradients as explicit products, with the
+// matrix of patches (input pixels under each filter position) and copies of all three operands
+// beside it; forward, the copies. Not for choosing a plan: the upper end of what is assumed.
+uint64_t largest_workspace(const ConvolutionProblem& problem, const DnnDevice& device);
 
 // At least one plan, the preferred one first; the last one's workspace is 0.
 std::vector<ConvolutionPlan> convolution_plans(const ConvolutionProblem& problem,

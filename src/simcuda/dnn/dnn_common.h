@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <new>
 
 #include "simcuda/dnn/convolution_plan.h"
@@ -12,6 +13,16 @@
 namespace fragscope::simcuda {
 
 // cudnnStatus_t
+#if FRAGSCOPE_DNN_VERSION < 90000
+enum DnnStatus : int {
+  kDnnSuccess = 0,
+  kDnnNotInitialized = 1,
+  kDnnAllocFailed = 2,
+  kDnnBadParam = 3,
+  kDnnExecutionFailed = 8,
+  kDnnNotSupported = 9,
+};
+#else
 enum DnnStatus : int {
   kDnnSuccess = 0,
   kDnnNotInitialized = 1001,
@@ -20,6 +31,7 @@ enum DnnStatus : int {
   kDnnAllocFailed = 4003,
   kDnnExecutionFailed = 5000,
 };
+#endif
 
 struct DnnHandle {
   void* stream = nullptr;
@@ -38,6 +50,20 @@ inline DnnStatus unsupported_dnn(const char* name) {
 inline DnnDevice dnn_device() {
   const SimConfig& machine = simulated_machine();
   return {machine.cc_major * 10 + machine.cc_minor, machine.sm_count};
+}
+
+// What other kernels than ours might add to the process's peak. A workspace larger than all before
+// it finds no room in what earlier ones left: it needs a segment of its own. One that the device
+// does not hold is not used; the caller takes the next plan.
+inline void note_largest_workspace(const ConvolutionProblem& problem) {
+  static std::mutex mutex;
+  static uint64_t largest = 0, room = 0;
+  const uint64_t bytes = largest_workspace(problem, dnn_device());
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (bytes <= largest || bytes > simulated_machine().total_bytes) return;
+  largest = bytes;
+  room += bytes;
+  note_assumed_size(kWorkspaceRoomName, room);
 }
 
 // Creates and destroys one kind of descriptor.

@@ -117,6 +117,9 @@ DNN_DESCRIPTOR(Dropout, DropoutDescriptor)
 #define DNN_UNSUPPORTED(name) \
   DNN_EXPORT int name(void) { return unsupported_dnn(#name); }
 #include "simcuda/dnn/cudnn_functions.def"
+#if FRAGSCOPE_DNN_VERSION < 90000
+#include "simcuda/dnn/cudnn_8_functions.def"
+#endif
 
 DNN_EXPORT int cudnnCreate(DnnHandle** out) {
   if (driver_function("fragscope_sim_note_launch") == nullptr) return kDnnNotInitialized;
@@ -136,7 +139,8 @@ DNN_EXPORT int cudnnGetStream(const DnnHandle* handle, void** stream) {
 DNN_EXPORT size_t cudnnGetVersion(void) { return FRAGSCOPE_DNN_VERSION; }
 DNN_EXPORT size_t cudnnGetCudartVersion(void) { return 13000; }
 DNN_EXPORT int cudnnGetProperty(int which, int* value) {
-  constexpr int kParts[] = {FRAGSCOPE_DNN_VERSION / 10000, FRAGSCOPE_DNN_VERSION / 100 % 100,
+  constexpr int kMajor = FRAGSCOPE_DNN_VERSION < 90000 ? 1000 : 10000;  // 8907, but 90100
+  constexpr int kParts[] = {FRAGSCOPE_DNN_VERSION / kMajor, FRAGSCOPE_DNN_VERSION % kMajor / 100,
                             FRAGSCOPE_DNN_VERSION % 100};
   if (value == nullptr || which < 0 || which > 2) return kDnnBadParam;
   *value = kParts[which];

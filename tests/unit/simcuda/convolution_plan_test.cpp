@@ -32,18 +32,69 @@ ConvolutionProblem three_by_three(ConvolutionKind kind, DnnType type, bool last)
 }  // namespace
 
 TEST_CASE("operands that are not NHWC are copied into the workspace") {
-  const auto problem = three_by_three(ConvolutionKind::kForward, DnnType::kFloat, false);
-  const auto plans = convolution_plans(problem, kAmpere);
-  REQUIRE(plans.size() == 3);
-  REQUIRE(plans[0].tensor_cores);
-  REQUIRE(plans[0].workspace_bytes == problem.input.bytes() + problem.filter.bytes());
-  REQUIRE(plans.back().workspace_bytes == 0);
+  for (const auto type : {DnnType::kFloat, DnnType::kHalf}) {
+    const auto problem = three_by_three(ConvolutionKind::kBackwardData, type, false);
+    const auto plans = convolution_plans(problem, kAmpere);
+    REQUIRE(plans.size() == 3);
+    REQUIRE(plans[0].tensor_cores);
+    REQUIRE(plans[0].workspace_bytes == problem.output.bytes() + problem.filter.bytes());
+    REQUIRE(plans.back().workspace_bytes == 0);
+  }
+  const auto forward = three_by_three(ConvolutionKind::kForward, DnnType::kHalf, false);
+  REQUIRE(convolution_plans(forward, kAmpere)[0].workspace_bytes ==
+          forward.input.bytes() + forward.filter.bytes());
 }
 
-TEST_CASE("1x1 filters are products of matrices: nothing is copied") {
-  ConvolutionProblem problem = three_by_three(ConvolutionKind::kForward, DnnType::kFloat, false);
+TEST_CASE("forward in fp32 transforms the filter alone") {
+  auto problem = three_by_three(ConvolutionKind::kForward, DnnType::kFloat, false);
+  const auto plans = convolution_plans(problem, kAmpere);
+  REQUIRE(plans.size() == 4);  // and, second, the copies
+  REQUIRE_FALSE(plans[0].tensor_cores);
+  REQUIRE(plans[0].workspace_bytes == 16 * 32 * 16 * sizeof(float));
+  REQUIRE(plans[1].workspace_bytes == problem.input.bytes() + problem.filter.bytes());
+  problem.filter = packed(DnnType::kFloat, {32, 16, 5, 5});
+  REQUIRE(convolution_plans(problem, kAmpere)[0].workspace_bytes == problem.filter.bytes());
+  const auto nhwc = three_by_three(ConvolutionKind::kForward, DnnType::kFloat, true);
+  REQUIRE(convolution_plans(nhwc, kAmpere)[0].workspace_bytes == 0);
+}
+
+TEST_CASE("the gradient of a 1x1 filter is a product of matrices: nothing is copied") {
+  auto problem = three_by_three(ConvolutionKind::kBackwardFilter, DnnType::kFloat, false);
   problem.filter = packed(DnnType::kFloat, {32, 16, 1, 1});
-  CHECK(convolution_plans(problem, kAmpere)[0].workspace_bytes == 0);
+  // One tile; the sum over 8*32*32 has 16 parts of at least 512 products.
+  CHECK(convolution_plans(problem, kAmpere)[0].workspace_bytes == 16 * 32 * 16 * sizeof(float));
+  problem.kind = ConvolutionKind::kForward;
+  // Forward: the input's copy; a filter of one pixel is the same in both layouts.
+  CHECK(convolution_plans(problem, kAmpere)[0].workspace_bytes == problem.input.bytes());
+}
+
+TEST_CASE("images in fp32 go to kernels without tensor cores") {
+  const ConvolutionProblem stem{ConvolutionKind::kForward, packed(DnnType::kFloat, {2, 3, 8, 8}),
+                                packed(DnnType::kFloat, {64, 3, 7, 7}),
+                                packed(DnnType::kFloat, {2, 64, 4, 4})};
+  const auto plans = convolution_plans(stem, kAmpere);
+  REQUIRE(plans.size() == 2);
+  REQUIRE(plans[0].workspace_bytes == 768);  // 3*7*7 offsets, rounded to 256 bytes
+}
+
+TEST_CASE("the largest workspace holds every other, and the matrix of patches for gradients") {
+  for (const bool last : {false, true}) {
+    for (const auto type : {DnnType::kFloat, DnnType::kHalf}) {
+      for (const auto kind : {ConvolutionKind::kForward, ConvolutionKind::kBackwardData,
+                              ConvolutionKind::kBackwardFilter}) {
+        const auto problem = three_by_three(kind, type, last);
+        const uint64_t most = largest_workspace(problem, kAmpere);
+        const uint64_t copies =
+            problem.input.bytes() + problem.filter.bytes() + problem.output.bytes();
+        for (const auto& plan : convolution_plans(problem, kAmpere)) {
+          CHECK(plan.workspace_bytes <= most + problem.filter.bytes());
+        }
+        const uint64_t patches = 8 * 32 * 32 * 16 * 9 * bytes_of(type);
+        CHECK(most >= copies + (kind == ConvolutionKind::kForward ? 0 : patches));
+      }
+    }
+  }
+  CHECK(largest_workspace({}, kAmpere) == 0);
 }
 
 TEST_CASE("NHWC operands with aligned channels need no workspace") {

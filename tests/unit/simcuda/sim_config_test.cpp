@@ -41,6 +41,17 @@ TEST_CASE("what is no card says so and names close ones") {
   CHECK_FALSE(resolve_gpu("2000TiB"));
 }
 
+TEST_CASE("a card is recognised however it is written") {
+  const auto advice = [](const char* text) { return resolve_gpu(text).error().text; };
+  for (const char* text : {"rtx4090", "RTX 4090", "4090", "rtx-4090", "NVIDIA GeForce RTX 4090"}) {
+    CHECK(advice(text).find("; did you mean rtx4090-24gb?") != std::string::npos);
+  }
+  CHECK(advice("RTX3060").find("rtx3060-laptop-6gb, rtx3060-12gb?") != std::string::npos);
+  CHECK(advice("h100-96gb").find("did you mean h100-80gb?") != std::string::npos);
+  CHECK(advice("voodoo").find("nor a known card: rtx3060-laptop-6gb, ") != std::string::npos);
+  CHECK(advice("12").find("did you mean") == std::string::npos);
+}
+
 TEST_CASE("the text form gives back what went in") {
   for (const GpuPreset& preset : gpu_presets()) {
     auto config = resolve_gpu(preset.id);
