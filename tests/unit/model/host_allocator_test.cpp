@@ -88,6 +88,40 @@ TEST_CASE("host_empty_cache gives cached blocks back, but not the reserve segmen
   CHECK(reserved.host->allocations.current == 0);
 }
 
+// Seen in 2.14; a block that still waits does not make the flush fail.
+TEST_CASE("up to 2.14 the flush of a private pool fails over a block whose events are done") {
+  const std::string list =
+      "host_begin_pool 1 0\nhost_alloc a 5000 0\nwork 0\nhost_record a 0\nhost_free a\n"
+      "host_end_pool 1\nhost_release_pool 1\nhost_empty_cache\ncomplete 0\nhost_empty_cache\n"
+      "host_empty_cache\n";
+  const ListResult older = run_list(list, "2.14");
+  CHECK(older.results[7].outcome == "ok");
+  CHECK(older.results[9].outcome == "error");
+  CHECK(older.results[9].message == "Resource deadlock avoided");
+  CHECK(older.results[9].host_calls.empty());
+  CHECK(older.results[10].outcome == "ok");
+  CHECK(older.results[10].host_calls.empty());
+  CHECK(older.host->active_requests.current == 1);
+  CHECK(older.host->allocations.current == 1);
+  const ListResult newest = run_list(list, "2.15");
+  CHECK(newest.results[9].outcome == "ok");
+  CHECK(newest.results[9].host_calls.size() == 1);
+  CHECK(newest.host->allocations.current == 0);
+}
+
+TEST_CASE("a host pool's scope is opened once, and only while it has users") {
+  const ListResult result = run_list(
+      "host_begin_pool 1 2\nhost_begin_pool 1\nhost_end_pool 1\nhost_end_pool 1\n"
+      "host_release_pool 1\nhost_release_pool 1\nhost_release_pool 1\nhost_begin_pool 1\n",
+      "2.14");
+  CHECK(result.results[1].message == "beginAllocateToPool: already recording to mempool_id");
+  CHECK(result.results[2].outcome == "ok");
+  CHECK(result.results[3].message == "endAllocatePool: not currently recording to mempool_id");
+  CHECK(result.results[5].outcome == "ok");  // the refused scope has added a user
+  CHECK(result.results[6].outcome == "error");
+  CHECK(result.results[7].message == "it->second->use_count > 0 INTERNAL ASSERT FAILED");
+}
+
 TEST_CASE("with a background thread events are noticed when it runs") {
   const std::string list =
       "host_alloc a 1000\nwork 1\nhost_record a 1\nhost_free a\ncomplete 1\nhost_alloc b 1000\n"
