@@ -68,7 +68,8 @@ class ModelHost final : public ModelHostTarget {
   }
   std::string release_pool(PoolId id) override {
     if (!profile_.has_host_pools) return no_pools();
-    return allocator_.release_pool(id) ? "" : "the pool has no users";
+    if (!allocator_.has_pool(id)) return "Argument passed to at() was not in the map.";
+    return allocator_.release_pool(id) ? "" : "uc >= 0 INTERNAL ASSERT FAILED";
   }
 
   std::string reset_peak_stats() override {

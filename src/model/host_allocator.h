@@ -72,6 +72,7 @@ class HostAllocator {
   // False: misuse, nothing changed but, if a scope of it is open, the number of users.
   bool begin_pool(PoolId id, std::optional<DeviceStream> stream);
   bool is_recording(PoolId id) const;
+  bool has_pool(PoolId id) const { return find_pool(id).has_value(); }
   bool end_pool(PoolId id);
   bool release_pool(PoolId id);
 

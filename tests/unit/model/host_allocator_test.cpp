@@ -112,13 +112,15 @@ TEST_CASE("up to 2.14 the flush of a private pool fails over a block whose event
 TEST_CASE("a host pool's scope is opened once, and only while it has users") {
   const ListResult result = run_list(
       "host_begin_pool 1 2\nhost_begin_pool 1\nhost_end_pool 1\nhost_end_pool 1\n"
-      "host_release_pool 1\nhost_release_pool 1\nhost_release_pool 1\nhost_begin_pool 1\n",
+      "host_release_pool 1\nhost_release_pool 1\nhost_release_pool 1\nhost_begin_pool 1\n"
+      "host_release_pool 9\n",
       "2.14");
   CHECK(result.results[1].message == "beginAllocateToPool: already recording to mempool_id");
   CHECK(result.results[2].outcome == "ok");
   CHECK(result.results[3].message == "endAllocatePool: not currently recording to mempool_id");
   CHECK(result.results[5].outcome == "ok");  // the refused scope has added a user
-  CHECK(result.results[6].outcome == "error");
+  CHECK(result.results[6].message == "uc >= 0 INTERNAL ASSERT FAILED");
+  CHECK(result.results[8].message == "Argument passed to at() was not in the map.");
   CHECK(result.results[7].message == "it->second->use_count > 0 INTERNAL ASSERT FAILED");
 }
 
