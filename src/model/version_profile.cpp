@@ -24,7 +24,7 @@ constexpr FallbackRule fallback_rule(int minor) {
 
 constexpr void set_host_rules(VersionProfile& p) {
   p.host_search = p.minor < 5    ? HostSearch::kSmallestThatFits
-                  : p.minor < 15 ? HostSearch::kNewestOfBucket
+                  : p.minor < 14 ? HostSearch::kNewestOfBucket
                                  : HostSearch::kNewestThatFits;
   p.host_background = p.minor < 6    ? HostBackground::kNone
                       : p.minor < 10 ? HostBackground::kAsksPending

@@ -44,8 +44,8 @@ enum class ConfigGrammar : uint8_t {
 // How the pinned host allocator looks for a free block.
 enum class HostSearch : uint8_t {
   kSmallestThatFits,  // one set by size and address, searched for the unrounded size (up to 2.4)
-  kNewestOfBucket,    // the last freed block of the bucket, whatever its size (2.5 … 2.14)
-  kNewestThatFits,    // the last freed one of the bucket that is large enough (2.15)
+  kNewestOfBucket,    // the last freed block of the bucket, whatever its size (2.5 … 2.13)
+  kNewestThatFits,    // the last freed one of the bucket that is large enough (2.14)
 };
 
 // What a request that finds no block does with `pinned_use_background_threads`.
