@@ -125,6 +125,23 @@ TEST_CASE("a host pool's scope is opened once, and only while it has users") {
   CHECK(result.results[7].message == "it->second->use_count > 0 INTERNAL ASSERT FAILED");
 }
 
+// As in the device allocator (private_pools_test.cpp): by pool's number, whichever half has it.
+TEST_CASE("a flush walks the pools of pinned memory in the order of PyTorch's hash map") {
+  const bool graphs = GENERATE(false, true);
+  std::string list;
+  for (const std::string number : {"6", "1", "3"}) {
+    const std::string pool = graphs ? number + ".0" : number;
+    list += "host_begin_pool " + pool + "\nhost_alloc a" + number + " 1000\nhost_free a" + number +
+            "\nhost_end_pool " + pool + "\nhost_release_pool " + pool + "\n";
+  }
+  const ListResult result = run_list(list + "host_empty_cache\n", "2.15");
+  const auto& calls = result.results.back().host_calls;
+  REQUIRE(calls.size() == 3);
+  CHECK(calls[0].address == result.results[6].address);
+  CHECK(calls[1].address == result.results[1].address);
+  CHECK(calls[2].address == result.results[11].address);
+}
+
 TEST_CASE("with a background thread events are noticed when it runs") {
   const std::string list =
       "host_alloc a 1000\nwork 1\nhost_record a 1\nhost_free a\ncomplete 1\nhost_alloc b 1000\n"
