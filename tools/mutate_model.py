@@ -8,8 +8,8 @@ from all that are possible. Only what sees the change is compiled again, in buil
 against the unit, golden, oracle-digest (all releases) and property tests of src/model, then those of
 src/replay; first of all the cases that noticed other mutants of the same file. A mutant whose object
 code is the original's at -O2 is proved equivalent by the compiler; those that a person has proved
-are listed with the reason in tools/mutate_model.equivalent. A mutant that takes twenty times the
-CPU time of the original, or all memory, counts as noticed.
+are listed with the reason in tools/mutate_model.equivalent. A mutant that takes several times
+the CPU time of the original, or all memory, counts as noticed.
 
 Prints every survivor with its line before and after, and every hundred mutants how far it is. The
 last line counts.
@@ -231,7 +231,7 @@ class Workshop:
         self.includes: Dict[str, set] = {}
         self.lock = threading.Lock()
         self.reference: Dict[str, str] = {}
-        self.seconds = 60
+        self.seconds: Dict[Tuple[str, str], int] = {}  # CPU time that a stage may take
         self.killers = Killers(directory / "killers.json")
         self.catch_main = "catch_all" not in self._headers(ROOT / "tests/support/catch.h")
         self.programs = {name: self._sources(name) for name in PROGRAMS}
@@ -288,7 +288,6 @@ class Workshop:
             for source, problem in zip(self.sources, pool.map(build, self.sources)):
                 if problem:
                     return f"{source}: {problem}"
-        longest = 0.0
         for name in PROGRAMS:
             problem = self.link(name, {}, self.directory / "original" / f"test_{name}")
             if problem:
@@ -298,8 +297,8 @@ class Workshop:
             ended, case = run_tests(self.directory / "original" / f"test_{name}", [cases], None)
             if ended:
                 return f"test_{name} fails without any change: {ended}, {case}"
-            longest = max(longest, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)
-        self.seconds = int(10 + 20 * longest)
+            took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+            self.seconds[name, cases] = int(5 + 5 * took)
         return None
 
 
@@ -415,11 +414,12 @@ def seen_by(shop: Workshop, mutant: Mutant, program: str) -> List[str]:
 
 
 def first_failure(shop: Workshop, mutant: Mutant, name: str, program: pathlib.Path) -> str:
-    likely = shop.killers.of(mutant.path, name)
-    stages = [[quoted(case) for case in likely]] if likely else []
-    stages += [[cases] for stage, cases in STAGES if stage == name]
-    for cases in stages:
-        ended, case = run_tests(program, cases, shop.seconds)
+    mine = [cases for stage, cases in STAGES if stage == name]
+    likely = [quoted(case) for case in shop.killers.of(mutant.path, name)]
+    stages = [(likely, sum(shop.seconds[name, cases] for cases in mine))] if likely else []
+    stages += [([cases], shop.seconds[name, cases]) for cases in mine]
+    for cases, seconds in stages:
+        ended, case = run_tests(program, cases, seconds)
         if ended:
             shop.killers.note(mutant.path, name, case)
             return f"{ended}, {case}"

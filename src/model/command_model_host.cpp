@@ -47,8 +47,7 @@ class ModelHost final : public ModelHostTarget {
     return allocator_.record_event(address, {device, stream}) ? "" : "not a block in use";
   }
   std::string empty_cache() override {
-    allocator_.empty_cache();
-    return {};
+    return allocator_.empty_cache() ? "" : "Resource deadlock avoided";
   }
   std::string background() override {
     allocator_.run_background();
@@ -59,7 +58,9 @@ class ModelHost final : public ModelHostTarget {
     if (!profile_.has_host_pools) return no_pools();
     std::optional<DeviceStream> on;
     if (stream) on = DeviceStream{device, *stream};
-    return allocator_.begin_pool(id, on) ? "" : "beginAllocateToPool: misuse";
+    if (allocator_.begin_pool(id, on)) return {};
+    return allocator_.is_recording(id) ? "beginAllocateToPool: already recording to mempool_id"
+                                       : "it->second->use_count > 0 INTERNAL ASSERT FAILED";
   }
   std::string end_pool(PoolId id) override {
     if (!profile_.has_host_pools) return no_pools();
@@ -67,7 +68,8 @@ class ModelHost final : public ModelHostTarget {
   }
   std::string release_pool(PoolId id) override {
     if (!profile_.has_host_pools) return no_pools();
-    return allocator_.release_pool(id) ? "" : "the pool has no users";
+    if (!allocator_.has_pool(id)) return "Argument passed to at() was not in the map.";
+    return allocator_.release_pool(id) ? "" : "uc >= 0 INTERNAL ASSERT FAILED";
   }
 
   std::string reset_peak_stats() override {

@@ -263,15 +263,26 @@ void HostAllocator::release_free(Pool& pool) {
   }
 }
 
-void HostAllocator::empty_cache() {
+bool HostAllocator::empty_cache() {
   process_events(pools_[0]);
   release_free(pools_[0]);
   for (const uint32_t index : freeable_in_order()) {
     Pool& pool = pools_[index];
+    if (!profile_.host_flush_ends_events && loses_block(pool)) return false;
     process_events(pool);
     release_free(pool);
     if (pool.blocks == 0) drop_pool(pool);
   }
+  return true;
+}
+
+bool HostAllocator::loses_block(Pool& pool) {
+  while (!pool.events.empty() && is_done(pool.events.back())) {
+    Block& block = blocks_[pool.events.back().block];
+    pool.events.pop_back();
+    if (--block.waiting == 0) return true;
+  }
+  return false;
 }
 
 // As in the device allocator: they stand in a ska::flat_hash_map, walked slot by slot.
@@ -326,11 +337,13 @@ bool HostAllocator::begin_pool(PoolId id, std::optional<DeviceStream> stream) {
     pools_.back().id = id;
     pools_.back().users = 1;
   }
-  for (const Scope& scope : scopes_) {
-    if (scope.id == id) return false;
-  }
+  if (is_recording(id)) return false;
   scopes_.push_back({id, stream});
   return true;
+}
+
+bool HostAllocator::is_recording(PoolId id) const {
+  return std::any_of(scopes_.begin(), scopes_.end(), [&](const Scope& s) { return s.id == id; });
 }
 
 bool HostAllocator::end_pool(PoolId id) {

@@ -61,14 +61,18 @@ class HostAllocator {
   bool free(uint64_t address);
   // A copy on `stream` uses the block. False: as above.
   bool record_event(uint64_t address, DeviceStream stream);
-  // torch._C._host_emptyCache()
-  void empty_cache();
+  // torch._C._host_emptyCache(). False: "Resource deadlock avoided", half done. Before 2.15 the
+  // flush takes a lock of a private pool twice when a block of it has become free; that block is
+  // lost.
+  bool empty_cache();
   // One round of the background thread, if it has been started.
   void run_background();
 
   // Private pools (2.13 on), as graph captures use them: begin_pool makes the pool or adds a user.
-  // False: misuse, nothing changed.
+  // False: misuse, nothing changed but, if a scope of it is open, the number of users.
   bool begin_pool(PoolId id, std::optional<DeviceStream> stream);
+  bool is_recording(PoolId id) const;
+  bool has_pool(PoolId id) const { return find_pool(id).has_value(); }
   bool end_pool(PoolId id);
   bool release_pool(PoolId id);
 
@@ -127,6 +131,7 @@ class HostAllocator {
   bool is_done(const Event& event);
   bool finish_event(const Event& event, std::optional<uint64_t> size);
   void process_events(Pool& pool);
+  bool loses_block(Pool& pool);
   void process_events_of(Pool& pool, uint64_t size);
   void cache_or_release(uint32_t index, uint64_t counted);
   void destroy(uint32_t index);

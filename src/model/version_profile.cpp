@@ -24,7 +24,7 @@ constexpr FallbackRule fallback_rule(int minor) {
 
 constexpr void set_host_rules(VersionProfile& p) {
   p.host_search = p.minor < 5    ? HostSearch::kSmallestThatFits
-                  : p.minor < 15 ? HostSearch::kNewestOfBucket
+                  : p.minor < 14 ? HostSearch::kNewestOfBucket
                                  : HostSearch::kNewestThatFits;
   p.host_background = p.minor < 6    ? HostBackground::kNone
                       : p.minor < 10 ? HostBackground::kAsksPending
@@ -36,6 +36,7 @@ constexpr void set_host_rules(VersionProfile& p) {
   p.host_event_counts_size = p.minor < 8 || p.minor > 12;
   p.has_host_pools = p.minor >= 12;
   p.host_pool_buckets = p.minor >= 15;
+  p.host_flush_ends_events = p.minor >= 15;
 }
 
 constexpr VersionProfile make_profile(int minor) {

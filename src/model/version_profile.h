@@ -44,8 +44,8 @@ enum class ConfigGrammar : uint8_t {
 // How the pinned host allocator looks for a free block.
 enum class HostSearch : uint8_t {
   kSmallestThatFits,  // one set by size and address, searched for the unrounded size (up to 2.4)
-  kNewestOfBucket,    // the last freed block of the bucket, whatever its size (2.5 … 2.14)
-  kNewestThatFits,    // the last freed one of the bucket that is large enough (2.15)
+  kNewestOfBucket,    // the last freed block of the bucket, whatever its size (2.5 … 2.13)
+  kNewestThatFits,    // the last freed one of the bucket that is large enough (2.14)
 };
 
 // What a request that finds no block does with `pinned_use_background_threads`.
@@ -131,6 +131,7 @@ struct VersionProfile {
                                        // size, not by -1 (not 2.8 … 2.12)
   bool has_host_pools = true;          // private pools, for graphs (2.12 on)
   bool host_pool_buckets = true;       // statistics by bucket are kept per pool (2.15)
+  bool host_flush_ends_events = true;  // of private pools; before, it fails over them (2.15)
 };
 
 // All profiles, oldest first; the last one is the newest.

@@ -61,11 +61,13 @@ void complete_ooms(EventStream& events, std::vector<DeviceReplay>& devices) {
   }
 }
 
-void note_release(const ProcessFacts& facts, ProcessReplay& result) {
+void note_release(const ProcessFacts& facts, const std::optional<std::string>& asked,
+                  ProcessReplay& result) {
   // The policy of --enforce=shim is the newest release's by itself.
   if (!result.torch_version_assumed || facts.property("enforce") == "shim") return;
-  result.assumptions.push_back("the trace names no known torch release: the rules of " +
-                               result.torch_version + " are used");
+  const std::string lacking =
+      asked ? "there are no rules for torch " + *asked : "the trace names no known torch release";
+  result.assumptions.push_back(lacking + ": the rules of " + result.torch_version + " are used");
 }
 
 void recompute(EventStream& events, const Rules& rules, RecordedProcess& process,
@@ -120,7 +122,7 @@ Result<ProcessReplay> replay_process(EventStream& events, const ProcessFacts& fa
     recompute(events, rules, process, result);
     return result;
   }
-  note_release(facts, result);
+  note_release(facts, options.torch_version, result);
   if (options.what_if() && process.undecidable.empty()) {
     result.mode = ReplayMode::what_if;
     if (process.start_blocks > 0) result.assumptions.push_back(kStartAssumption);

@@ -78,6 +78,8 @@ TEST_CASE("2.12 puts several segments back in an order that nobody can tell") {
   CHECK(run_list(two, "2.12").undefined_from_line == 5u);
   CHECK_FALSE(run_list(two, "2.11").undefined_from_line);
   CHECK_FALSE(run_list(two, "2.13").undefined_from_line);
+  const std::string one = kPool + "checkpoint k 1\nfree a\nfree c\nrestore k\n";
+  CHECK_FALSE(run_list(one, "2.12").undefined_from_line);
 }
 
 // The pool is dropped while a block of it lives; then the block's unmapped neighbours go.

@@ -1,5 +1,7 @@
 // What-if: scenarios of the allocator's specification (S4, S7) as counterfactuals of recorded runs,
 // and the questions that a source cannot answer.
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "replay/event_stream.h"
 #include "replay/replayer.h"
@@ -50,6 +52,19 @@ void false_oom(RecordedModel& recorded) {
 }
 
 }  // namespace
+
+TEST_CASE("a release without rules is named: the asked one, or that of the trace") {
+  RecordedModel recorded;
+  recorded.alloc(kMiB);
+  ReplayOptions options;
+  options.torch_version = "2.99";
+  const auto notes = replayed(recorded.events(), options).assumptions;
+  CHECK(std::count(notes.begin(), notes.end(),
+                   "there are no rules for torch 2.99: the rules of 2.15 are used") == 1);
+  const auto plain = replayed(recorded.events(), {}, {{"torch_version", "3.1"}}).assumptions;
+  CHECK(std::count(plain.begin(), plain.end(),
+                   "the trace names no known torch release: the rules of 2.15 are used") == 1);
+}
 
 TEST_CASE("S4: a split limit of 64 MiB keeps large blocks whole") {
   RecordedModel recorded;
