@@ -106,7 +106,8 @@ void through_libc(int depth, const Next& next) {
 }
 
 using Way = void (*)(int, const Next&);
-constexpr Way kWays[] = {plain, from_two_places, large, by_base_pointer, with_frame_pointer, through_libc};
+constexpr Way kWays[] = {plain,           from_two_places,    large,
+                         by_base_pointer, with_frame_pointer, through_libc};
 
 // Goes down and up by chance and compares at every turn: most stacks share their outer part with
 // the one before, in places at the same addresses by other ways.
@@ -214,8 +215,8 @@ TEST_CASE("a base pointer that has changed is noticed, wherever it was saved the
 TEST_CASE("code without call frame information is not walked by rules") {
   // sub rsp, 8; call rdi; add rsp, 8; ret
   const unsigned char code[] = {0x48, 0x83, 0xec, 0x08, 0xff, 0xd7, 0x48, 0x83, 0xc4, 0x08, 0xc3};
-  void* const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
-                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const page =
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(page != MAP_FAILED);
   std::memcpy(page, code, sizeof code);
   const auto memory = std::make_unique<WalkMemory>();
