@@ -185,7 +185,8 @@ class Program {
     while (in.ok && in.at < in.end) {
       const auto code = in.take<uint8_t>();
       const uint64_t low = code & 0x3f;
-      const bool understood = (code >> 6) == 0 ? extended(in, code) : short_form(in, code >> 6, low);
+      const bool understood =
+          (code >> 6) == 0 ? extended(in, code) : short_form(in, code >> 6, low);
       if (!understood) return false;
       if (location_ > wanted) {
         row = before_;
@@ -338,8 +339,8 @@ FrameRule rule_of_row(const Row& row) {
       (row.bp.kind == Place::Kind::saved && row.bp.offset < 0 && row.bp.offset > -kMost);
   if (!is_plain || !bp_is_plain) return rule;
   if (row.cfa_register != kStackPointer && row.cfa_register != kBasePointer) return rule;
-  rule.kind = row.cfa_register == kStackPointer ? FrameRule::Kind::from_sp
-                                                : FrameRule::Kind::from_bp;
+  rule.kind =
+      row.cfa_register == kStackPointer ? FrameRule::Kind::from_sp : FrameRule::Kind::from_bp;
   rule.cfa_offset = static_cast<uint32_t>(row.cfa_offset);
   if (row.bp.kind == Place::Kind::saved) rule.bp_offset = static_cast<uint32_t>(-row.bp.offset);
   return rule;

@@ -45,8 +45,8 @@ class PackedRule {
 };
 
 // What is known of one return address. They lie in the order in which they were met, a caller
-// mostly beside what it called, and each remembers who called it the last times: a guess that spares
-// the look-up in a table, whose lines the host's own work has pushed out of the caches.
+// mostly beside what it called, and each remembers who called it the last times: a guess that
+// spares the look-up in a table, whose lines the host's own work has pushed out of the caches.
 struct KnownFrame {
   std::atomic<uint64_t> ip;  // 0: not filled, or forgotten
   PackedRule rule;           // of `ip`, before that is set

@@ -22,9 +22,9 @@ class StackTable {
     uint32_t id;
     bool is_new;
   };
-  // `frames`: innermost first, as in BlobKind::stack; `hash`: of all of them. The same addresses mean
-  // other functions once something was unloaded: `generation` counts that. kNoStack when the log or
-  // the table is full.
+  // `frames`: innermost first, as in BlobKind::stack; `hash`: of all of them. The same addresses
+  // mean other functions once something was unloaded: `generation` counts that. kNoStack when the
+  // log or the table is full.
   Answer intern(std::span<const uint64_t> frames, uint64_t hash, uint64_t generation,
                 log::LogWriter& writer) noexcept;
 

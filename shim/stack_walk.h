@@ -4,7 +4,8 @@
 // Between two events of a thread most of its stack stands still. A walk that reaches a frame of the
 // last one (same return address, stack and base pointer) would read the same words from there on as
 // it did then: every one of them is compared with what it was, and where all are equal so are the
-// frames. Nothing is believed that was not read again; the result is what a walk from scratch gives.
+// frames. Nothing is believed that was not read again; the result is what a walk from scratch
+// gives.
 //
 // Threads: a WalkMemory belongs to one walk at a time (StackWalk takes one that is free, or none).
 // No lock, no allocation, nobody waits.

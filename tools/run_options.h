@@ -11,15 +11,15 @@
 namespace fragscope::tools {
 
 struct RunOptions {
-  std::string gpu;          // preset or size; empty: the machine's own
-  std::string sim_log;      // file of the calls that the simulated device answered; empty: none
-  std::string sim_answers;  // file of answers to reads of computed values; empty: defaults alone
-  std::string sim_script;   // file of errors to play; empty: none
+  std::string gpu;             // preset or size; empty: the machine's own
+  std::string sim_log;         // file of the calls that the simulated device answered; empty: none
+  std::string sim_answers;     // file of answers to reads of computed values; empty: defaults alone
+  std::string sim_script;      // file of errors to play; empty: none
   uint64_t sim_kernel_us = 0;  // for which each kernel keeps its stream busy; 0: none
-  std::string gpu_used;     // a size that other tenants of the card hold; empty: none
-  bool no_record = false;   // only the simulated GPU and the settings
-  std::string output;       // run directory; empty: ./fragscope-<program>-<pid>.fsr
-  bool quiet = false;       // no words of ours unless there is no run
+  std::string gpu_used;        // a size that other tenants of the card hold; empty: none
+  bool no_record = false;      // only the simulated GPU and the settings
+  std::string output;          // run directory; empty: ./fragscope-<program>-<pid>.fsr
+  bool quiet = false;          // no words of ours unless there is no run
   std::optional<uint64_t> max_split_size_mb;
   std::string alloc_conf;  // PyTorch's key:value,… grammar
   std::string enforce;     // "native", "shim", or empty: each process's own way

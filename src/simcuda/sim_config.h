@@ -10,7 +10,8 @@
 //   sm_count, l2_bytes    as in cudaDeviceProp
 //   preset                id of the card in presets.def, absent for a bare size
 //   event_latency_queries so many queries of an event answer "not ready" after its record
-//   kernel_us             microseconds for which every kernel keeps its stream busy (an assumption; 0:
+//   kernel_us             microseconds for which every kernel keeps its stream busy (an assumption;
+//   0:
 //                         none, work is done when it is issued)
 //   nccl_channels         of a communicator; each has a buffer for sending and one for receiving
 //   answers               file of answers to reads of computed values (answers.h)

@@ -198,8 +198,8 @@ CUresult add_memory_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* dep
 CUresult launch_on(DriverState& state, CUcontext context, CUstream handle,
                    const AnswerRule* rule = nullptr, void** arguments = nullptr);
 
-// With kernel_us configured, kernels take time (kernel_time.cpp). Of work that a stream has: a kernel
-// more; whether it is done.
+// With kernel_us configured, kernels take time (kernel_time.cpp). Of work that a stream has: a
+// kernel more; whether it is done.
 void occupy(DriverState& state, CUstream_st& stream);
 bool is_past(const DriverState& state, uint64_t due_ns);
 // Returns when the work that is there now is done. Not under the lock; nothing in a capture.

@@ -1,6 +1,6 @@
-// Kernels that take time: with kernel_us configured each one keeps its stream busy for so long after
-// what the stream already has to do. Launches return at once, as on a card; events, queries and
-// synchronising calls are ready when their stream has got that far, by CLOCK_MONOTONIC. An
+// Kernels that take time: with kernel_us configured each one keeps its stream busy for so long
+// after what the stream already has to do. Launches return at once, as on a card; events, queries
+// and synchronising calls are ready when their stream has got that far, by CLOCK_MONOTONIC. An
 // assumption, the same for every kernel: for measurements of what a host program's own time matters
 // beside the device's. A graph counts as one kernel; copies and fills take none; host functions run
 // at once; freeing memory does not wait.
@@ -71,9 +71,8 @@ void await_context() {
     uint64_t until = 0;
     const CUcontext context = current_context();
     if (context == nullptr) return until;
-    for_each_stream(state, *context->device, [&](CUstream stream) {
-      until = std::max(until, stream->busy_until_ns);
-    });
+    for_each_stream(state, *context->device,
+                    [&](CUstream stream) { until = std::max(until, stream->busy_until_ns); });
     return until;
   });
 }

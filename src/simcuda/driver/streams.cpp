@@ -1,6 +1,6 @@
 // Streams and events. Work is done the moment it is issued, or takes time (kernel_time.cpp). With a
-// configured latency of events the first queries after a record answer "not ready". A synchronisation
-// completes what it waits for and nothing else.
+// configured latency of events the first queries after a record answer "not ready". A
+// synchronisation completes what it waits for and nothing else.
 #include <algorithm>
 
 #include "simcuda/driver/driver_state.h"
@@ -313,8 +313,8 @@ CUresult CUDAAPI cuEventSynchronize(CUevent event) {
   });
 }
 
-// Device time is counted in operations, a microsecond each (kernels: kernel_us if it is configured),
-// so that runs repeat exactly.
+// Device time is counted in operations, a microsecond each (kernels: kernel_us if it is
+// configured), so that runs repeat exactly.
 CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return with_state([&](DriverState& state) {
     if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -50,7 +50,7 @@ def cpu_seconds(command, environment):
 
 
 def row(name, text):
-    print(f"{name:<58}{text}", flush=True)
+    print(f"{name:<62}{text}", flush=True)
 
 
 class Bench:
@@ -152,6 +152,22 @@ class Bench:
             row(f"  {name}", spread(slower[how], "% more CPU time", 1))
         row("  trace on disk with stacks (bar: 8 bytes per event)", disk)
 
+    def paused(self):
+        """Of one process: what its steps cost more while it records than while that is paused."""
+        if self.torch is None:
+            return
+        print("\n-- a step of that loop, recording paused and resumed in turn in one process (CPU time)")
+        steps, more = [], []
+        for _ in range(self.repetitions):
+            with tempfile.TemporaryDirectory() as scratch:
+                command = [self.fragscope, "run", "-q", "--gpu", "8GiB", "-o", scratch + "/run.fsr", "--", self.torch,
+                           HERE / "paused_steps.py", self.fragscope, 15]
+                paused, difference = self.numbers(command, self.environment)[-2:]
+                steps.append(paused)
+                more.append(difference)
+        row("  paused", spread(steps, "ms"))
+        row("  recorded, beyond that", spread(more, "ms"))
+
     def curve(self):
         """The bar is 1 % of a whole training loop: from which mean time of a kernel on is it kept?"""
         if self.torch is None:
@@ -192,6 +208,7 @@ def main():
     bench.threads()
     bench.start_up()
     bench.training()
+    bench.paused()
     bench.curve()
 
 

@@ -106,7 +106,8 @@ void through_libc(int depth, const Next& next) {
 }
 
 using Way = void (*)(int, const Next&);
-constexpr Way kWays[] = {plain, from_two_places, large, by_base_pointer, with_frame_pointer, through_libc};
+constexpr Way kWays[] = {plain,           from_two_places,    large,
+                         by_base_pointer, with_frame_pointer, through_libc};
 
 // Goes down and up by chance and compares at every turn: most stacks share their outer part with
 // the one before, in places at the same addresses by other ways.
@@ -160,21 +161,70 @@ TEST_CASE("a word that has changed is noticed, though all inside of it is as it 
   CHECK(compared.equal == 8);
 }
 
+namespace {
+
+WalkMemory* g_memory;
+Compared g_compared;
+using Leaf = void (*)();
+
+OPTIMIZED void sized(size_t bytes, Leaf leaf) {
+  auto* const room = static_cast<volatile char*>(alloca(bytes));
+  room[0] = 1;
+  leaf();
+  room[1] = room[0];
+}
+// What lies in `room` from an earlier call stays there.
+template <size_t kBytes>
+OPTIMIZED void padded(size_t bytes, Leaf leaf) {
+  char room[kBytes];
+  asm volatile("" ::"r"(room) : "memory");
+  sized(bytes, leaf);
+  asm volatile("" ::"r"(room) : "memory");
+}
+// These save the base pointer of sized() (they are compiled with one): near its frame, or further
+// inside.
+__attribute__((noinline)) void save_near() {
+  char room[1024];
+  asm volatile("" ::"r"(room) : "memory");
+  compare(*g_memory, g_compared);
+}
+__attribute__((noinline)) void save_framed() { compare(*g_memory, g_compared); }
+OPTIMIZED void save_further_inside() {
+  char room[256];
+  asm volatile("" ::"r"(room) : "memory");
+  save_framed();
+  asm volatile("" ::"r"(room) : "memory");
+}
+
+}  // namespace
+
+TEST_CASE("a base pointer that has changed is noticed, wherever it was saved the last time") {
+  const auto memory = std::make_unique<WalkMemory>();
+  g_memory = memory.get();
+  const Leaf first = GENERATE(&save_near, &save_further_inside);
+  g_compared = {};
+  // The frame of sized() begins 64 bytes further in and is 64 bytes smaller: all inside of it is at
+  // the same addresses, and the words of the longer frame are still where they were.
+  padded<64>(512, first);
+  padded<64>(512, &save_near);
+  padded<128>(512 - 64, &save_near);
+  CHECK(g_compared.not_walked == 0);
+  CHECK(g_compared.equal == 3);
+}
+
 TEST_CASE("code without call frame information is not walked by rules") {
   // sub rsp, 8; call rdi; add rsp, 8; ret
   const unsigned char code[] = {0x48, 0x83, 0xec, 0x08, 0xff, 0xd7, 0x48, 0x83, 0xc4, 0x08, 0xc3};
-  void* const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
-                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const page =
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(page != MAP_FAILED);
   std::memcpy(page, code, sizeof code);
-  static WalkMemory* memory;
-  static Compared compared;
-  const auto own = std::make_unique<WalkMemory>();
-  memory = own.get();
-  compared = {};
-  reinterpret_cast<void (*)(void (*)())>(page)([] { compare(*memory, compared); });
-  CHECK(compared.walks == 1);
-  CHECK(compared.not_walked == 1);
+  const auto memory = std::make_unique<WalkMemory>();
+  g_memory = memory.get();
+  g_compared = {};
+  reinterpret_cast<void (*)(Leaf)>(page)(&save_framed);
+  CHECK(g_compared.walks == 1);
+  CHECK(g_compared.not_walked == 1);
   munmap(page, 4096);
 }
 
