@@ -118,8 +118,7 @@ void DeviceVerifier::on_oom(const BlockOp& op, OpSpan own) {
   forget_completed(own);
   if (!predicted.ok()) ++counts_.address_matches;
   if (!available_at_oom_ && fact.device_free) {
-    available_at_oom_ =
-        *fact.device_free + static_cast<uint64_t>(model_->stats().reserved_bytes.all.current);
+    available_at_oom_ = *fact.device_free + model_->reserved_bytes();
   }
   keep_first(at_oom_, op.seq, op.time_ns, *model_);
   if (!predicted.ok() && calls_match) return;
