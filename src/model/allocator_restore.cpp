@@ -70,7 +70,7 @@ BlockIndex CachingAllocator::restore_blocks(const SegmentSnapshot& segment, uint
     if (shot.state == BlockState::kInactive) {
       const bool split = segment.blocks.size() > 1;
       if (range == kNone && split) {
-        running_.change_splits(kind, static_cast<int64_t>(shot.size), 1);
+        running_.begin_split(kind, shot.size);
       }
       insert_free(index);
       continue;

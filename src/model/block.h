@@ -6,6 +6,10 @@
 
 #include "model/stats.h"
 
+// On the way of every request or free: the calls between these functions would cost as much as they
+// do.
+#define FRAGSCOPE_HOT [[gnu::always_inline]] inline
+
 namespace fragscope::model {
 
 using BlockIndex = uint32_t;
@@ -93,7 +97,7 @@ class BlockTable {
 
 // The quick ways are here so that the allocator has them without a call.
 
-inline BlockIndex BlockTable::create() {
+FRAGSCOPE_HOT BlockIndex BlockTable::create() {
   if (unused_ == kNone) {
     blocks_.emplace_back().in_use = true;
     return static_cast<BlockIndex>(blocks_.size() - 1);
@@ -108,7 +112,7 @@ inline BlockIndex BlockTable::create() {
   return index;
 }
 
-inline void BlockTable::destroy(BlockIndex index) {
+FRAGSCOPE_HOT void BlockTable::destroy(BlockIndex index) {
   Block& block = blocks_[index];
   block.in_use = false;
   block.next = unused_;
@@ -116,7 +120,7 @@ inline void BlockTable::destroy(BlockIndex index) {
 }
 
 // Of the allocated block at `address`, or of the gap where its search ends.
-inline size_t BlockTable::find_slot(uint64_t address) const {
+FRAGSCOPE_HOT size_t BlockTable::find_slot(uint64_t address) const {
   const uint32_t hash = hash_of(address);
   const size_t mask = slots_.size() - 1;
   size_t slot = slot_of(hash);
@@ -132,7 +136,7 @@ inline BlockIndex BlockTable::find_allocated(uint64_t address) const {
   return slots_[find_slot(address)].block;
 }
 
-inline void BlockTable::link(BlockIndex index) const {
+FRAGSCOPE_HOT void BlockTable::link(BlockIndex index) const {
   if ((linked_ + 1) * 2 > slots_.size()) grow_slots();
   const size_t mask = slots_.size() - 1;
   const uint32_t hash = hash_of(blocks_[index].address);
@@ -144,7 +148,7 @@ inline void BlockTable::link(BlockIndex index) const {
 
 inline void BlockTable::unlink(BlockIndex index) { clear_slot(find_slot(blocks_[index].address)); }
 
-inline BlockIndex BlockTable::take_allocated(uint64_t address) {
+FRAGSCOPE_HOT BlockIndex BlockTable::take_allocated(uint64_t address) {
   if (!has_map_) make_map();
   const size_t slot = find_slot(address);
   const BlockIndex index = slots_[slot].block;
@@ -153,7 +157,7 @@ inline BlockIndex BlockTable::take_allocated(uint64_t address) {
 }
 
 // Closes the hole: moves back every follower that may not stand behind a gap.
-inline void BlockTable::clear_slot(size_t hole) {
+FRAGSCOPE_HOT void BlockTable::clear_slot(size_t hole) {
   const size_t mask = slots_.size() - 1;
   for (size_t at = (hole + 1) & mask; slots_[at].block != kNone; at = (at + 1) & mask) {
     const size_t home = slot_of(slots_[at].hash);

@@ -66,6 +66,61 @@ CachingAllocator::Request CachingAllocator::make_request(uint64_t requested, uin
   return request;
 }
 
+// A new block for the low `size` bytes of `found`, which keeps the rest and is free.
+FRAGSCOPE_HOT BlockIndex CachingAllocator::take_front(Arena& arena, FreeSet::Found found,
+                                                      uint64_t size) {
+  const BlockIndex front = blocks_.create();
+  Block* const slab = blocks_.slab();
+  Block& low = slab[front];
+  Block& high = slab[found.block];
+  const bool was_split = high.is_split();
+  low.address = high.address;
+  low.size = size;
+  low.arena = high.arena;
+  low.range = high.range;
+  low.number = number_for_new(high.number);
+  low.previous = high.previous;
+  low.next = found.block;
+  if (low.previous != kNone) slab[low.previous].next = front;
+  high.previous = front;
+  if (counts_calls_) high.gc_base = pools_[arena.pool].calls;
+  if (high.free) {
+    arena.free.shrink(slab, found, high.address + size, high.size - size);
+  } else {
+    high.address += size;
+    high.size -= size;
+    arena.free.insert(slab, found.block);
+  }
+  if (high.range != kNone) return front;
+  if (was_split) {
+    running_.lessen_splits(arena.kind, size, 0);
+  } else {
+    running_.begin_split(arena.kind, high.size);
+  }
+  return front;
+}
+
+FRAGSCOPE_HOT void CachingAllocator::take_whole(Arena& arena, FreeSet::Found found) {
+  const Block& block = blocks_[found.block];
+  if (block.free) arena.free.erase(blocks_.slab(), found);
+  if (block.range != kNone || !block.is_split()) return;
+  running_.lessen_splits(arena.kind, block.size, 1);
+}
+
+// The client gets `taken`, which is in no set.
+FRAGSCOPE_HOT MallocResult CachingAllocator::hand_out(const Arena& arena, BlockIndex taken,
+                                                      uint64_t requested) {
+  Block& block = blocks_[taken];
+  block.allocated = true;
+  block.active = true;
+  block.requested_size = requested;
+  blocks_.link_address(taken);
+  trace(TraceAction::kAlloc, block, requested);
+  running_.begin_block(arena.kind, block.size, requested);
+  if (block.size >= config_.max_split_size) stats_.oversize_allocations.rise(1);
+  return {MallocOutcome::kAllocated, taken, block.address, block.size};
+}
+
 // The quick way: a request to a default pool under settings that have no say in the search, served
 // from the free set. All others go by the rules.
 MallocResult CachingAllocator::malloc(uint64_t requested, uint64_t stream) {
@@ -77,13 +132,15 @@ MallocResult CachingAllocator::malloc(uint64_t requested, uint64_t stream) {
   const RecentArena& recent = recent_[static_cast<size_t>(kind)];
   if (recent.stream != stream || recent.arena == kNone) return malloc_by_rules(requested, stream);
   Arena& arena = arenas_[recent.arena];
-  const BlockIndex found = arena.free.lower_bound(blocks_.slab(), rounded);
-  if (found == kNone || blocks_[found].range != kNone) return malloc_by_rules(requested, stream);
-  if (blocks_[found].size - rounded >= least_rest_[static_cast<size_t>(kind)]) {
+  const FreeSet::Found found = arena.free.search(blocks_.slab(), rounded);
+  if (found.block == kNone) return malloc_by_rules(requested, stream);
+  const Block& block = blocks_[found.block];
+  if (block.range != kNone) return malloc_by_rules(requested, stream);
+  if (block.size - rounded >= least_rest_[static_cast<size_t>(kind)]) {
     return hand_out(arena, take_front(arena, found, rounded), requested);
   }
   take_whole(arena, found);
-  return hand_out(arena, found, requested);
+  return hand_out(arena, found.block, requested);
 }
 
 MallocResult CachingAllocator::malloc_by_rules(uint64_t requested, uint64_t stream) {
@@ -228,68 +285,15 @@ bool CachingAllocator::should_split(const Request& request, const Block& block) 
   return remaining >= least_rest_[static_cast<size_t>(pool.kind)];
 }
 
-// A new block for the low `size` bytes of `found`, which keeps the rest and is free.
-inline BlockIndex CachingAllocator::take_front(Arena& arena, BlockIndex found, uint64_t size) {
-  const BlockIndex front = blocks_.create();
-  Block* const slab = blocks_.slab();
-  Block& low = slab[front];
-  Block& high = slab[found];
-  const bool was_split = high.is_split();
-  low.address = high.address;
-  low.size = size;
-  low.arena = high.arena;
-  low.range = high.range;
-  low.number = number_for_new(high.number);
-  low.previous = high.previous;
-  low.next = found;
-  if (low.previous != kNone) slab[low.previous].next = front;
-  high.previous = front;
-  if (counts_calls_) high.gc_base = pools_[arena.pool].calls;
-  if (high.free) {
-    arena.free.shrink(slab, found, high.address + size, high.size - size);
-  } else {
-    high.address += size;
-    high.size -= size;
-    arena.free.insert(slab, found);
-  }
-  if (high.range != kNone) return front;
-  if (was_split) {
-    running_.change_splits(arena.kind, -static_cast<int64_t>(size), 0);
-  } else {
-    running_.change_splits(arena.kind, static_cast<int64_t>(high.size), 1);
-  }
-  return front;
-}
-
-inline void CachingAllocator::take_whole(Arena& arena, BlockIndex found) {
-  const Block& block = blocks_[found];
-  if (block.free) arena.free.erase(blocks_.slab(), found);
-  if (block.range != kNone || !block.is_split()) return;
-  running_.change_splits(arena.kind, -static_cast<int64_t>(block.size), -1);
-}
-
-// The client gets `taken`, which is in no set.
-inline MallocResult CachingAllocator::hand_out(const Arena& arena, BlockIndex taken,
-                                               uint64_t requested) {
-  Block& block = blocks_[taken];
-  block.allocated = true;
-  block.active = true;
-  block.requested_size = requested;
-  blocks_.link_address(taken);
-  trace(TraceAction::kAlloc, block, requested);
-  running_.begin_block(arena.kind, block.size, requested);
-  if (block.size >= config_.max_split_size) stats_.oversize_allocations.rise(1);
-  return {MallocOutcome::kAllocated, taken, block.address, block.size};
-}
-
 // `found` may be in its free set still.
 MallocResult CachingAllocator::finish_malloc(const Request& request, BlockIndex found) {
   Arena& arena = arenas_[request.arena];
+  const FreeSet::Found place = arena.free.found(blocks_.slab(), found);
   BlockIndex taken = found;
   if (should_split(request, blocks_[found])) {
-    taken = take_front(arena, found, request.rounded);
+    taken = take_front(arena, place, request.rounded);
   } else {
-    take_whole(arena, found);
+    take_whole(arena, place);
   }
   return hand_out(arena, taken, request.requested);
 }
@@ -324,61 +328,14 @@ MallocResult CachingAllocator::reject(const Request& request) {
   return {MallocOutcome::kRejected, kNone, 0, 0};
 }
 
-FreeOutcome CachingAllocator::free(uint64_t address) {
-  if (address == 0) return FreeOutcome::kNull;
-  const BlockIndex index = blocks_.take_allocated(address);
-  return index == kNone ? FreeOutcome::kUnknown : go_on_free(index);
-}
-
-FreeOutcome CachingAllocator::free_block(BlockIndex index) {
-  blocks_.unlink_address(index);
-  return go_on_free(index);
-}
-
-inline void CachingAllocator::start_free(Block& block) {
+FRAGSCOPE_HOT void CachingAllocator::start_free(Block& block) {
   block.allocated = false;
   trace(TraceAction::kFreeRequested, block, block.requested_size);
   if (block.size >= config_.max_split_size) stats_.oversize_allocations.fall(1);
 }
 
-FreeOutcome CachingAllocator::go_on_free(BlockIndex index) {
-  Block& block = blocks_[index];
-  if (block.has_uses) return wait_for_streams(index);
-  Arena& arena = arenas_[block.arena];
-  start_free(block);
-  running_.end_block(arena.kind, block.size, block.requested_size);
-  give_back(index, arena);
-  return FreeOutcome::kFreed;
-}
-
-FreeOutcome CachingAllocator::wait_for_streams(BlockIndex index) {
-  start_wait(index);
-  if (scope_blocks()) {
-    blocks_[index].deferred = true;
-    deferred_.push_back(index);
-  } else {
-    insert_events(index);
-  }
-  return FreeOutcome::kPending;
-}
-
-// The client has freed the block, other streams still use it.
-void CachingAllocator::start_wait(BlockIndex index) {
-  Block& block = blocks_[index];
-  const Arena& arena = arenas_[block.arena];
-  start_free(block);
-  running_.begin_wait(arena.kind, block.size);
-}
-
-void CachingAllocator::finish_wait(BlockIndex index) {
-  const Block& block = blocks_[index];
-  Arena& arena = arenas_[block.arena];
-  running_.end_wait(arena.kind, block.size, block.requested_size);
-  give_back(index, arena);
-}
-
 // The block goes back to the free set, joined with its free neighbours.
-inline void CachingAllocator::give_back(BlockIndex index, Arena& arena) {
+FRAGSCOPE_HOT void CachingAllocator::give_back(BlockIndex index, Arena& arena) {
   Block* const slab = blocks_.slab();
   Block& block = slab[index];
   trace(TraceAction::kFreeCompleted, block, block.requested_size);
@@ -414,6 +371,53 @@ inline void CachingAllocator::give_back(BlockIndex index, Arena& arena) {
   const bool split = block.is_split();
   running_.change_splits(arena.kind, own_size - (split ? 0 : static_cast<int64_t>(block.size)),
                          splits + (split ? 1 : 0));
+}
+
+FRAGSCOPE_HOT FreeOutcome CachingAllocator::go_on_free(BlockIndex index) {
+  Block& block = blocks_[index];
+  if (block.has_uses) return wait_for_streams(index);
+  Arena& arena = arenas_[block.arena];
+  start_free(block);
+  running_.end_block(arena.kind, block.size, block.requested_size);
+  give_back(index, arena);
+  return FreeOutcome::kFreed;
+}
+
+FreeOutcome CachingAllocator::free(uint64_t address) {
+  if (address == 0) return FreeOutcome::kNull;
+  const BlockIndex index = blocks_.take_allocated(address);
+  return index == kNone ? FreeOutcome::kUnknown : go_on_free(index);
+}
+
+FreeOutcome CachingAllocator::free_block(BlockIndex index) {
+  blocks_.unlink_address(index);
+  return go_on_free(index);
+}
+
+FreeOutcome CachingAllocator::wait_for_streams(BlockIndex index) {
+  start_wait(index);
+  if (scope_blocks()) {
+    blocks_[index].deferred = true;
+    deferred_.push_back(index);
+  } else {
+    insert_events(index);
+  }
+  return FreeOutcome::kPending;
+}
+
+// The client has freed the block, other streams still use it.
+void CachingAllocator::start_wait(BlockIndex index) {
+  Block& block = blocks_[index];
+  const Arena& arena = arenas_[block.arena];
+  start_free(block);
+  running_.begin_wait(arena.kind, block.size);
+}
+
+void CachingAllocator::finish_wait(BlockIndex index) {
+  const Block& block = blocks_[index];
+  Arena& arena = arenas_[block.arena];
+  running_.end_wait(arena.kind, block.size, block.requested_size);
+  give_back(index, arena);
 }
 
 // Both are free (or both unmapped) and neighbours.

@@ -303,8 +303,8 @@ class CachingAllocator {
   MallocResult malloc_uncached(Request& request);
   MallocResult finish_malloc(const Request& request, BlockIndex found);
   bool should_split(const Request& request, const Block& block) const;
-  BlockIndex take_front(Arena& arena, BlockIndex found, uint64_t size);
-  void take_whole(Arena& arena, BlockIndex found);
+  BlockIndex take_front(Arena& arena, FreeSet::Found found, uint64_t size);
+  void take_whole(Arena& arena, FreeSet::Found found);
   MallocResult hand_out(const Arena& arena, BlockIndex taken, uint64_t requested);
   Attempt new_segment(const Request& request, bool retry, BlockIndex& found);
   BlockIndex device_segment(const Request& request);

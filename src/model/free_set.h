@@ -38,15 +38,28 @@ class FreeSet {
 
   // All calls name the slab that the blocks are in: always the same one. What a block is sorted by
   // changes by shrink() alone while it is in the set.
-  void insert(Block* slab, BlockIndex index);
-  void erase(Block* slab, BlockIndex index);  // which is there
-  // `index`, which is there, now is `size` bytes at `address`: fewer than before.
-  void shrink(Block* slab, BlockIndex index, uint64_t address, uint64_t size);
+  void insert(Block* slab, BlockIndex index) { insert(slab, index, bin_of(slab[index].size)); }
+  void erase(Block* slab, BlockIndex index) { erase(slab, index, bin_of(slab[index].size)); }
   // `heir`, which is larger, comes in the place of `index`.
   void succeed(Block* slab, BlockIndex index, BlockIndex heir);
 
+  // A block of the set and the bin that it is in, so that nobody has to work it out again.
+  struct Found {
+    BlockIndex block = kNone;
+    uint32_t bin = 0;
+  };
   // First block of at least `size` bytes; kNone if there is none.
-  BlockIndex lower_bound(const Block* slab, uint64_t size) const;
+  Found search(const Block* slab, uint64_t size) const;
+  BlockIndex lower_bound(const Block* slab, uint64_t size) const {
+    return search(slab, size).block;
+  }
+  Found found(const Block* slab, BlockIndex index) const {
+    return {index, bin_of(slab[index].size)};
+  }
+  void erase(Block* slab, Found found) { erase(slab, found.block, found.bin); }
+  // It now is `size` bytes at `address`: fewer than before.
+  void shrink(Block* slab, Found found, uint64_t address, uint64_t size);
+
   BlockIndex first() const { return first_of(next_bin(0)); }
   BlockIndex last(const Block* slab) const { return last_of(slab, bin_before(kBins)); }
   // Its neighbours in the order; kNone at the ends.
@@ -61,7 +74,7 @@ class FreeSet {
   static constexpr uint32_t kBins = kUnits + 49 * kPerPower;
   static constexpr uint32_t kWords = (kBins + 63) / 64;
   static constexpr BlockIndex kTree = kNone - 1;  // in the place of a link: the bin is a tree
-  static constexpr uint32_t kLongWalk = 24;
+  static constexpr uint32_t kLongWalk = 64;
   using Tree = std::set<FreeEntry>;
 
   static uint32_t bin_of(uint64_t size);
@@ -87,10 +100,8 @@ class FreeSet {
       used_words_ &= ~(uint32_t{1} << (bin / 64));
     }
   }
-  // A block that is the only one of its bin.
-  static bool is_alone(const Block& block) {
-    return (block.free_previous & block.free_next) == kNone;
-  }
+  void insert(Block* slab, BlockIndex index, uint32_t bin);
+  void erase(Block* slab, BlockIndex index, uint32_t bin);
   void insert_among(Block* slab, BlockIndex index, uint32_t bin);
   void plant(Block* slab, uint32_t bin);
   void insert_in_tree(Block* slab, BlockIndex index, uint32_t bin);
@@ -98,38 +109,36 @@ class FreeSet {
 
   std::array<uint64_t, kWords> used_{};  // bins in use
   uint32_t used_words_ = 0;              // words of it that are not 0
-  std::vector<BlockIndex> heads_;   // of each bin: kNone, kTree; empty before the first insertion
-  std::map<uint32_t, Tree> trees_;  // by bin
+  std::vector<BlockIndex> heads_ = std::vector<BlockIndex>(kBins, kNone);  // of each bin, or kTree
+  std::map<uint32_t, Tree> trees_;                                         // by bin
 };
 
 // The quick ways are here so that the allocator has them without a call.
 
-inline uint32_t FreeSet::bin_of(uint64_t size) {
+FRAGSCOPE_HOT uint32_t FreeSet::bin_of(uint64_t size) {
   const uint64_t units = size >> 9;
   const auto shift = static_cast<uint32_t>(std::bit_width(units | (kUnits - 1))) - 6;
   return shift * kPerPower + static_cast<uint32_t>(units >> shift);
 }
 
-inline uint32_t FreeSet::next_bin(uint32_t bin) const {
+FRAGSCOPE_HOT uint32_t FreeSet::next_bin(uint32_t bin) const {
   if (bin >= kBins) return kBins;
   const uint32_t word = bin / 64;
   const uint64_t bits = used_[word] >> (bin % 64);
-  if (bits != 0) return bin + static_cast<uint32_t>(std::countr_zero(bits));
+  if (bits != 0) return bin + static_cast<uint32_t>(__builtin_ctzll(bits));
   const uint32_t words = used_words_ & (~uint32_t{1} << word);
   if (words == 0) return kBins;
-  const auto next = static_cast<uint32_t>(std::countr_zero(words));
-  return next * 64 + static_cast<uint32_t>(std::countr_zero(used_[next]));
+  const auto next = static_cast<uint32_t>(__builtin_ctz(words));
+  return next * 64 + static_cast<uint32_t>(__builtin_ctzll(used_[next]));
 }
 
-inline BlockIndex FreeSet::first_of(uint32_t bin) const {
+FRAGSCOPE_HOT BlockIndex FreeSet::first_of(uint32_t bin) const {
   if (bin == kBins) return kNone;
   return heads_[bin] != kTree ? heads_[bin] : trees_.at(bin).begin()->block;
 }
 
-inline void FreeSet::insert(Block* slab, BlockIndex index) {
-  if (heads_.empty()) heads_.assign(kBins, kNone);
+FRAGSCOPE_HOT void FreeSet::insert(Block* slab, BlockIndex index, uint32_t bin) {
   Block& block = slab[index];
-  const uint32_t bin = bin_of(block.size);
   block.free = true;
   if (heads_[bin] != kNone) return insert_among(slab, index, bin);
   block.free_previous = block.free_next = kNone;
@@ -137,7 +146,7 @@ inline void FreeSet::insert(Block* slab, BlockIndex index) {
   mark(bin);
 }
 
-inline void FreeSet::erase(Block* slab, BlockIndex index) {
+FRAGSCOPE_HOT void FreeSet::erase(Block* slab, BlockIndex index, uint32_t bin) {
   Block& block = slab[index];
   block.free = false;
   const BlockIndex next = block.free_next;
@@ -147,7 +156,6 @@ inline void FreeSet::erase(Block* slab, BlockIndex index) {
     return;
   }
   if (block.free_previous == kTree) return erase_from_tree(slab, index);
-  const uint32_t bin = bin_of(block.size);
   heads_[bin] = next;
   if (next != kNone) {
     slab[next].free_previous = kNone;
@@ -156,21 +164,28 @@ inline void FreeSet::erase(Block* slab, BlockIndex index) {
   }
 }
 
-// Most often a block stays alone in its bin.
-inline void FreeSet::shrink(Block* slab, BlockIndex index, uint64_t address, uint64_t size) {
-  Block& block = slab[index];
-  const bool stays = is_alone(block) && bin_of(size) == bin_of(block.size);
-  if (!stays) erase(slab, index);
+// Most often a block that shrinks or grows a little keeps its place.
+FRAGSCOPE_HOT void FreeSet::shrink(Block* slab, Found found, uint64_t address, uint64_t size) {
+  Block& block = slab[found.block];
+  const uint32_t bin = bin_of(size);
+  if (bin == found.bin && block.free_previous == kNone) {
+    block.address = address;
+    block.size = size;
+    return;
+  }
+  erase(slab, found);
   block.address = address;
   block.size = size;
-  if (!stays) insert(slab, index);
+  insert(slab, found.block, bin);
 }
 
-inline void FreeSet::succeed(Block* slab, BlockIndex index, BlockIndex heir) {
+FRAGSCOPE_HOT void FreeSet::succeed(Block* slab, BlockIndex index, BlockIndex heir) {
+  const Block& block = slab[index];
+  const uint32_t before = bin_of(block.size);
   const uint32_t bin = bin_of(slab[heir].size);
-  if (!is_alone(slab[index]) || bin != bin_of(slab[index].size)) {
-    erase(slab, index);
-    return insert(slab, heir);
+  if (bin != before || (block.free_previous & block.free_next) != kNone) {
+    erase(slab, index, before);
+    return insert(slab, heir, bin);
   }
   slab[index].free = false;
   slab[heir].free = true;
@@ -178,19 +193,21 @@ inline void FreeSet::succeed(Block* slab, BlockIndex index, BlockIndex heir) {
   heads_[bin] = heir;
 }
 
-inline BlockIndex FreeSet::lower_bound(const Block* slab, uint64_t size) const {
-  const uint32_t bin = bin_of(size);
-  const uint32_t found = next_bin(bin);
-  if (found != bin) return first_of(found);
-  if (heads_[bin] == kTree) {
+FRAGSCOPE_HOT FreeSet::Found FreeSet::search(const Block* slab, uint64_t size) const {
+  uint32_t bin = bin_of(size);
+  BlockIndex at = heads_[bin];
+  if (at < kTree) {
+    do {
+      if (slab[at].size >= size) return {at, bin};
+      at = slab[at].free_next;
+    } while (at != kNone);
+  } else if (at == kTree) {
     const Tree& tree = trees_.at(bin);
-    const auto at = tree.lower_bound({size, 0, 0, kNone});
-    return at != tree.end() ? at->block : first_of(next_bin(bin + 1));
+    const auto place = tree.lower_bound({size, 0, 0, kNone});
+    if (place != tree.end()) return {place->block, bin};
   }
-  for (BlockIndex at = heads_[bin]; at != kNone; at = slab[at].free_next) {
-    if (slab[at].size >= size) return at;
-  }
-  return first_of(next_bin(bin + 1));
+  bin = next_bin(bin + 1);
+  return {first_of(bin), bin};
 }
 
 }  // namespace fragscope::model

@@ -84,7 +84,20 @@ class RunningStats {
   // It is freed and waits for streams; its wait ends.
   void begin_wait(PoolKind kind, uint64_t size);
   void end_wait(PoolKind kind, uint64_t size, uint64_t requested);
-  // Free blocks beside others: of `bytes` and `count` more, or fewer.
+  // Free blocks beside others: more of them, fewer, either.
+  void begin_split(PoolKind kind, uint64_t bytes) {
+    Part& part = part_of(kind);
+    part.split_bytes.rise(static_cast<int64_t>(bytes));
+    part.splits.rise(1);
+    all_.split_bytes.lift(static_cast<int64_t>(bytes));
+    all_.splits.lift(1);
+  }
+  void lessen_splits(PoolKind kind, uint64_t bytes, int64_t count) {
+    for (Part* part : {&part_of(kind), &all_}) {
+      part->split_bytes.fall(static_cast<int64_t>(bytes));
+      part->splits.fall(count);
+    }
+  }
   void change_splits(PoolKind kind, int64_t bytes, int64_t count) {
     Part& part = part_of(kind);
     part.split_bytes.rise_or_fall(bytes);

@@ -60,15 +60,18 @@ void DeviceVerifier::on_alloc(const BlockOp& op, OpSpan own) {
             "the trace lacks the size");
     return;
   }
-  complete_recorded(own);
-  end_pools_of(own);
-  note_releases(own);
+  releases_.clear();
+  if (!own.empty()) {
+    complete_recorded(own);
+    end_pools_of(own);
+    note_releases(own);
+  }
   const uint64_t calls_before = counts_.segment_calls;
   provider_.begin_call(own, 0);
   const MallocResult predicted = pools_.malloc(*model_, pool_of(op), request, stream_of(op));
   const bool asked_device = counts_.segment_calls != calls_before;
   const bool calls_match = provider_.end_call();
-  forget_completed(own);
+  if (!own.empty()) forget_completed(own);
   const bool place_matches = predicted.ok() && predicted.address == op.address &&
                              (op.size == kUnknown || op.size == predicted.block_size);
   if (place_matches) {
