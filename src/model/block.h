@@ -98,7 +98,7 @@ class BlockTable {
 // The quick ways are here so that the allocator has them without a call.
 
 FRAGSCOPE_HOT BlockIndex BlockTable::create() {
-  if (unused_ == kNone) {
+  if (unused_ == kNone) [[unlikely]] {
     blocks_.emplace_back().in_use = true;
     return static_cast<BlockIndex>(blocks_.size() - 1);
   }

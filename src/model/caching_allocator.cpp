@@ -52,7 +52,8 @@ uint64_t CachingAllocator::segment_size(uint64_t rounded) const {
 void CachingAllocator::insert_free(BlockIndex index) {
   Block& block = blocks_[index];
   Arena& arena = arenas_[block.arena];
-  if (counts_calls_) block.gc_base = pools_[arena.pool].calls;
+  if (counts_calls_) [[unlikely]]
+    block.gc_base = pools_[arena.pool].calls;
   arena.free.insert(blocks_.slab(), index);
 }
 
@@ -83,8 +84,9 @@ FRAGSCOPE_HOT BlockIndex CachingAllocator::take_front(Arena& arena, FreeSet::Fou
   low.next = found.block;
   if (low.previous != kNone) slab[low.previous].next = front;
   high.previous = front;
-  if (counts_calls_) high.gc_base = pools_[arena.pool].calls;
-  if (high.free) {
+  if (counts_calls_) [[unlikely]]
+    high.gc_base = pools_[arena.pool].calls;
+  if (high.free) [[likely]] {
     arena.free.shrink(slab, found, high.address + size, high.size - size);
   } else {
     high.address += size;
@@ -117,25 +119,32 @@ FRAGSCOPE_HOT MallocResult CachingAllocator::hand_out(const Arena& arena, BlockI
   blocks_.link_address(taken);
   trace(TraceAction::kAlloc, block, requested);
   running_.begin_block(arena.kind, block.size, requested);
-  if (block.size >= config_.max_split_size) stats_.oversize_allocations.rise(1);
+  if (block.size >= config_.max_split_size) [[unlikely]]
+    stats_.oversize_allocations.rise(1);
   return {MallocOutcome::kAllocated, taken, block.address, block.size};
 }
 
 // The quick way: a request to a default pool under settings that have no say in the search, served
 // from the free set. All others go by the rules.
 MallocResult CachingAllocator::malloc(uint64_t requested, uint64_t stream) {
-  if (requested == 0) return {};
-  if (events_outstanding() && !scope_blocks()) process_events();
-  if (!plain_ || !scopes_.empty()) return malloc_by_rules(requested, stream);
+  if (requested == 0) [[unlikely]]
+    return {};
+  if (events_outstanding() && !scope_blocks()) [[unlikely]]
+    process_events();
+  if (!plain_ || !scopes_.empty()) [[unlikely]]
+    return malloc_by_rules(requested, stream);
   const uint64_t rounded = round_plainly(requested);
   const PoolKind kind = rounded <= kSmallSize ? PoolKind::kSmall : PoolKind::kLarge;
   const RecentArena& recent = recent_[static_cast<size_t>(kind)];
-  if (recent.stream != stream || recent.arena == kNone) return malloc_by_rules(requested, stream);
+  if (recent.stream != stream || recent.arena == kNone) [[unlikely]]
+    return malloc_by_rules(requested, stream);
   Arena& arena = arenas_[recent.arena];
   const FreeSet::Found found = arena.free.search(blocks_.slab(), rounded);
-  if (found.block == kNone) return malloc_by_rules(requested, stream);
+  if (found.block == kNone) [[unlikely]]
+    return malloc_by_rules(requested, stream);
   const Block& block = blocks_[found.block];
-  if (block.range != kNone) return malloc_by_rules(requested, stream);
+  if (block.range != kNone) [[unlikely]]
+    return malloc_by_rules(requested, stream);
   if (block.size - rounded >= least_rest_[static_cast<size_t>(kind)]) {
     return hand_out(arena, take_front(arena, found, rounded), requested);
   }
@@ -331,7 +340,8 @@ MallocResult CachingAllocator::reject(const Request& request) {
 FRAGSCOPE_HOT void CachingAllocator::start_free(Block& block) {
   block.allocated = false;
   trace(TraceAction::kFreeRequested, block, block.requested_size);
-  if (block.size >= config_.max_split_size) stats_.oversize_allocations.fall(1);
+  if (block.size >= config_.max_split_size) [[unlikely]]
+    stats_.oversize_allocations.fall(1);
 }
 
 // The block goes back to the free set, joined with its free neighbours.
@@ -343,7 +353,8 @@ FRAGSCOPE_HOT void CachingAllocator::give_back(BlockIndex index, Arena& arena) {
   const BlockIndex low = if_free(block.previous);
   const BlockIndex high = if_free(block.next);
   block.active = false;
-  if (counts_calls_) block.gc_base = pools_[arena.pool].calls;
+  if (counts_calls_) [[unlikely]]
+    block.gc_base = pools_[arena.pool].calls;
   int64_t splits = 0;
   if (low != kNone) {
     --splits;
@@ -375,7 +386,8 @@ FRAGSCOPE_HOT void CachingAllocator::give_back(BlockIndex index, Arena& arena) {
 
 FRAGSCOPE_HOT FreeOutcome CachingAllocator::go_on_free(BlockIndex index) {
   Block& block = blocks_[index];
-  if (block.has_uses) return wait_for_streams(index);
+  if (block.has_uses) [[unlikely]]
+    return wait_for_streams(index);
   Arena& arena = arenas_[block.arena];
   start_free(block);
   running_.end_block(arena.kind, block.size, block.requested_size);

@@ -413,7 +413,8 @@ class CachingAllocator {
     return static_cast<uint64_t>(stats_.reserved_bytes.all.current) - outside_reserved_;
   }
   void trace(TraceAction action, const Block& block, uint64_t size) {
-    if (observer_ != nullptr) tell(action, block, size);
+    if (observer_ != nullptr) [[unlikely]]
+      tell(action, block, size);
   }
   void tell(TraceAction action, const Block& block, uint64_t size);
 

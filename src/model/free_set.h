@@ -155,7 +155,8 @@ FRAGSCOPE_HOT void FreeSet::erase(Block* slab, BlockIndex index, uint32_t bin) {
     if (next != kNone) slab[next].free_previous = block.free_previous;
     return;
   }
-  if (block.free_previous == kTree) return erase_from_tree(slab, index);
+  if (block.free_previous == kTree) [[unlikely]]
+    return erase_from_tree(slab, index);
   heads_[bin] = next;
   if (next != kNone) {
     slab[next].free_previous = kNone;

@@ -22,7 +22,8 @@ struct Running {
 
   void lift(int64_t amount) {  // the sum is kept elsewhere
     now += amount;
-    if (now > high) high = now;
+    if (now > high) [[unlikely]]
+      high = now;
   }
   void rise(int64_t amount) {
     risen += amount;

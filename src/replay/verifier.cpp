@@ -176,10 +176,6 @@ void DeviceVerifier::on_completions(OpSpan own) {
   forget_completed(own);
 }
 
-void DeviceVerifier::on_free(const BlockOp& op) {
-  if (model_->free(op.address) == model::FreeOutcome::kUnknown) ++counts_.unknown_frees;
-}
-
 void DeviceVerifier::on_free_pending(const BlockOp& op) {
   const model::BlockIndex block = model_->find(op.address);
   if (block == model::kNone) {

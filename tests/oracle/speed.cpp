@@ -165,9 +165,10 @@ int compare_speed(const model::CommandList& list, const model::VersionProfile& p
     ratio += library_seconds[i] / model_seconds[i] / repeats;
     without += (library_seconds[i] - runtime_seconds[i]) / model_seconds[i] / repeats;
   }
-  std::printf("model against libc10_cuda of torch %s: %.1f times as fast (mean of %u pairs), %.1f "
-              "times without the runtime's share\n",
-              profile.name.data(), ratio, repeats, without);
+  std::printf(
+      "model against libc10_cuda of torch %s: %.1f times as fast (mean of %u pairs), %.1f "
+      "times without the runtime's share\n",
+      profile.name.data(), ratio, repeats, without);
   return 0;
 }
 
