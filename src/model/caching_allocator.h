@@ -210,6 +210,12 @@ class CachingAllocator {
   // Sorted by address, as in snapshots. Leaves no `snapshot` trace entry.
   std::vector<SegmentSnapshot> segments() const;
   const BlockTable& blocks() const { return blocks_; }
+  // Bytes of memory that the model's books of blocks take, free and allocated ones.
+  size_t book_bytes() const {
+    size_t bytes = blocks_.bytes();
+    for (const Arena& arena : arenas_) bytes += sizeof(Arena) + arena.free.bytes();
+    return bytes;
+  }
   // The allocated block that starts at `address`, or kNone.
   BlockIndex find(uint64_t address) const { return blocks_.find_allocated(address); }
   PoolKind pool_kind(BlockIndex block) const;
