@@ -52,13 +52,9 @@ ServedAllocator::ServedAllocator(const model::AllocatorConfig& config,
 
 ServedAllocator::~ServedAllocator() = default;
 
-uint64_t ServedAllocator::allocated() const {
-  return static_cast<uint64_t>(allocator_.stats().allocated_bytes.all.current);
-}
+uint64_t ServedAllocator::allocated() const { return allocator_.allocated_bytes(); }
 
-uint64_t ServedAllocator::reserved() const {
-  return static_cast<uint64_t>(allocator_.stats().reserved_bytes.all.current);
-}
+uint64_t ServedAllocator::reserved() const { return allocator_.reserved_bytes(); }
 
 void ServedAllocator::count_placement() {
   allocator_.set_outside_reserved(placement_ != nullptr ? placement_->reserved_bytes() : 0);

@@ -98,8 +98,7 @@ bool CachingAllocator::put_back(const std::vector<CheckpointBlock>& blocks, Bloc
     request.arena = blocks_[at].arena;
     request.stream = arenas_[request.arena].stream;
     request.split = blocks_[at].size > wanted.size;
-    const auto held = arenas_[request.arena].free.find(entry_of(at));
-    taken.push_back(finish_malloc(request, at, held).block);
+    taken.push_back(finish_malloc(request, at).block);
     at = blocks_[taken.back()].next;
   }
   return at == kNone && free_unheld(blocks, taken, delta);

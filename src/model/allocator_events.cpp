@@ -69,13 +69,13 @@ void CachingAllocator::insert_deferred_events() {
       std::erase_if(uses_[index], [](const StreamUse& use) { return use.under_scope; });
     }
     insert_events(index);
-    if (blocks_[index].event_count == 0) finish_free(index);
+    if (blocks_[index].event_count == 0) finish_wait(index);
   }
 }
 
 void CachingAllocator::finish_event(BlockIndex index) {
   --outstanding_;
-  if (--blocks_[index].event_count == 0) finish_free(index);
+  if (--blocks_[index].event_count == 0) finish_wait(index);
 }
 
 void CachingAllocator::process_events() {
@@ -119,7 +119,7 @@ void CachingAllocator::synchronize_events(uint32_t private_pool) {
 
 FreeOutcome CachingAllocator::free_pending(BlockIndex index) {
   blocks_.unlink_address(index);
-  start_free(index);
+  start_wait(index);
   Block& block = blocks_[index];
   ++block.generation;
   ++block.event_count;

@@ -76,7 +76,7 @@ BlockIndex CachingAllocator::new_range(const Request& request) {
   block.size = range.bytes;
   block.arena = request.arena;
   block.range = static_cast<uint32_t>(slot - ranges_.begin());
-  block.number = next_number_++;
+  block.number = segment_number();
   block.mapped = false;
   insert_unmapped(index);
   return index;

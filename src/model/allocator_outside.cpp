@@ -20,22 +20,15 @@ void CachingAllocator::set_outside_reserved(uint64_t now) {
 }
 
 void CachingAllocator::begin_outside_block(uint64_t size, uint64_t requested) {
-  stats_.allocation.rise(PoolKind::kLarge, 1);
-  stats_.allocated_bytes.rise(PoolKind::kLarge, size);
-  stats_.active.rise(PoolKind::kLarge, 1);
-  stats_.active_bytes.rise(PoolKind::kLarge, size);
-  stats_.requested_bytes.rise(PoolKind::kLarge, requested);
+  running_.begin_block(PoolKind::kLarge, size, requested);
 }
 
 void CachingAllocator::free_outside_block(uint64_t size) {
-  stats_.allocation.fall(PoolKind::kLarge, 1);
-  stats_.allocated_bytes.fall(PoolKind::kLarge, size);
+  running_.begin_wait(PoolKind::kLarge, size);
 }
 
 void CachingAllocator::complete_outside_block(uint64_t size, uint64_t requested) {
-  stats_.active.fall(PoolKind::kLarge, 1);
-  stats_.active_bytes.fall(PoolKind::kLarge, size);
-  stats_.requested_bytes.fall(PoolKind::kLarge, requested);
+  running_.end_wait(PoolKind::kLarge, size, requested);
 }
 
 }  // namespace fragscope::model

@@ -27,6 +27,7 @@ uint32_t CachingAllocator::find_arena(uint32_t pool, uint64_t stream) {
   Arena& arena = arenas_.emplace_back();
   arena.stream = stream;
   arena.pool = pool;
+  arena.kind = pools_[pool].kind;
   return *arenas.insert(at, static_cast<uint32_t>(arenas_.size() - 1));
 }
 
@@ -147,7 +148,7 @@ CachingAllocator::Attempt CachingAllocator::try_fallback(Request& request, Block
     other.expandable = profile_.expandable_split_by_option && config_.expandable_segments;
     const uint32_t target = request.rounded <= kSmallSize ? pool.small : pool.large;
     other.arena = arena_of(target, request.stream);
-    found = take_free(other);
+    found = find_free(other);
     if (found == kNone) continue;
     request = other;
     return Attempt::kGot;
@@ -159,8 +160,8 @@ uint64_t CachingAllocator::private_free_bytes() const {
   uint64_t bytes = 0;
   for (const Arena& arena : arenas_) {
     if (pools_[arena.pool].owner == kNone) continue;
-    for (auto at = arena.free.begin(); at != arena.free.end(); at = arena.free.after(at)) {
-      bytes += arena.free.at(at).size;
+    for (auto at = arena.free.first(); at != kNone; at = arena.free.after(blocks_.slab(), at)) {
+      bytes += blocks_[at].size;
     }
   }
   return bytes;

@@ -36,13 +36,13 @@ std::vector<BlockIndex> CachingAllocator::garbage(uint64_t bytes) const {
   uint64_t count = 0;
   for (const uint32_t arena : pool.arenas) {
     const FreeSet& set = arenas_[arena].free;
-    for (auto at = set.begin(); at != set.end(); at = set.after(at)) {
-      const BlockIndex index = set.at(at).block;
-      if (blocks_[index].is_split()) continue;
-      const uint32_t age = pool.calls - blocks_[index].gc_base;
+    for (BlockIndex at = set.first(); at != kNone; at = set.after(blocks_.slab(), at)) {
+      const Block& block = blocks_[at];
+      if (block.is_split()) continue;
+      const uint32_t age = pool.calls - block.gc_base;
       total_age += age;
       ++count;
-      if (blocks_[index].range == kNone) candidates.push_back({index, age});
+      if (block.range == kNone) candidates.push_back({at, age});
     }
   }
   std::vector<BlockIndex> chosen;
@@ -68,27 +68,26 @@ std::vector<BlockIndex> CachingAllocator::garbage(uint64_t bytes) const {
 CachingAllocator::Release CachingAllocator::release_oversize(const Request& request) {
   if (config_.max_split_size == kUnlimitedSplit) return Release::kNothing;
   const uint64_t needed = std::max(request.rounded, config_.max_split_size);
-  FreeSet& set = arenas_[request.arena].free;
+  const FreeSet& set = arenas_[request.arena].free;
   const bool asserts = profile_.expandable_release_asserts;
-  const auto at = set.lower_bound(needed);
-  if (at != set.end() && (asserts || blocks_[set.at(at).block].range == kNone)) {
-    const BlockIndex index = set.at(at).block;
-    if (blocks_[index].range != kNone) {
+  const BlockIndex enough = set.lower_bound(blocks_.slab(), needed);
+  if (enough != kNone && (asserts || blocks_[enough].range == kNone)) {
+    if (blocks_[enough].range != kNone) {
       last_error_ = "!block->expandable_segment_ INTERNAL ASSERT FAILED";
       return Release::kAssertion;
     }
-    release_segment(index);
+    release_segment(enough);
     return Release::kReleased;
   }
   std::vector<BlockIndex> chosen;
   uint64_t released = 0;
-  for (auto next = at; next != set.begin() && released < needed;) {
-    next = set.before(next);
-    const FreeEntry& entry = set.at(next);
-    if (entry.size < config_.max_split_size) break;
-    if (blocks_[entry.block].range != kNone && !asserts) continue;
-    chosen.push_back(entry.block);
-    released += entry.size;
+  BlockIndex at = enough == kNone ? set.last(blocks_.slab()) : set.before(blocks_.slab(), enough);
+  for (; at != kNone && released < needed; at = set.before(blocks_.slab(), at)) {
+    const Block& block = blocks_[at];
+    if (block.size < config_.max_split_size) break;
+    if (block.range != kNone && !asserts) continue;
+    chosen.push_back(at);
+    released += block.size;
   }
   for (const BlockIndex index : chosen) {
     if (blocks_[index].range != kNone) {
@@ -163,12 +162,11 @@ void CachingAllocator::release_pool_blocks(uint32_t pool) {
   std::vector<BlockIndex> mapped;
   for (const uint32_t arena : pools_[pool].arenas) {
     const FreeSet& set = arenas_[arena].free;
-    for (auto at = set.begin(); at != set.end(); at = set.after(at)) {
-      const BlockIndex index = set.at(at).block;
-      if (blocks_[index].range != kNone) {
-        mapped.push_back(index);
-      } else if (!blocks_[index].is_split()) {
-        whole.push_back(index);
+    for (BlockIndex at = set.first(); at != kNone; at = set.after(blocks_.slab(), at)) {
+      if (blocks_[at].range != kNone) {
+        mapped.push_back(at);
+      } else if (!blocks_[at].is_split()) {
+        whole.push_back(at);
       }
     }
   }

@@ -30,7 +30,7 @@ bool CachingAllocator::restore(std::span<const SegmentSnapshot> segments) {
     if (segment.is_expandable) {
       restore_mapped(segment, arena);
     } else {
-      restore_blocks(segment, arena, kNone, kNone, next_number_++);
+      restore_blocks(segment, arena, kNone, kNone, segment_number());
       stats_.segment.rise(pools_[pool].kind, 1);
       if (segment.total_size >= config_.max_split_size) stats_.oversize_segments.rise(1);
     }
@@ -69,19 +69,16 @@ BlockIndex CachingAllocator::restore_blocks(const SegmentSnapshot& segment, uint
     previous = index;
     if (shot.state == BlockState::kInactive) {
       const bool split = segment.blocks.size() > 1;
-      if (range == kNone && split) stats_.inactive_split.rise(kind, 1);
-      if (range == kNone && split) stats_.inactive_split_bytes.rise(kind, shot.size);
+      if (range == kNone && split) {
+        running_.begin_split(kind, shot.size);
+      }
       insert_free(index);
       continue;
     }
     block.allocated = true;
     block.active = true;
     blocks_.link_address(index);
-    stats_.allocation.rise(kind, 1);
-    stats_.allocated_bytes.rise(kind, shot.size);
-    stats_.active.rise(kind, 1);
-    stats_.active_bytes.rise(kind, shot.size);
-    stats_.requested_bytes.rise(kind, shot.requested_size);
+    running_.begin_block(kind, shot.size, shot.requested_size);
     if (shot.size >= config_.max_split_size) stats_.oversize_allocations.rise(1);
   }
   return previous;
@@ -139,7 +136,7 @@ BlockIndex CachingAllocator::restored_range(const SegmentSnapshot& segment, uint
   block.size = range.bytes;
   block.arena = arena;
   block.range = static_cast<uint32_t>(ranges_.size() - 1);
-  block.number = next_number_++;
+  block.number = segment_number();
   block.mapped = false;
   insert_unmapped(index);
   return index;

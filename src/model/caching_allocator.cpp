@@ -7,6 +7,7 @@ namespace fragscope::model {
 CachingAllocator::CachingAllocator(const AllocatorConfig& config, const VersionProfile& profile,
                                    SegmentProvider& provider)
     : config_(config), profile_(profile), provider_(provider) {
+  note_rules();
   make_pool(PoolKind::kLarge, kNone);
   make_pool(PoolKind::kSmall, kNone);
   if (config.max_split_size != kUnlimitedSplit) {
@@ -15,34 +16,45 @@ CachingAllocator::CachingAllocator(const AllocatorConfig& config, const VersionP
   if (config.per_process_memory_fraction) set_memory_fraction(*config.per_process_memory_fraction);
 }
 
+// Everything that depends on settings and release alone, so that requests need not ask.
+void CachingAllocator::note_rules() {
+  rounds_plainly_ = !has_divisions(config_);
+  plain_ = rounds_plainly_ && config_.max_split_size == kUnlimitedSplit &&
+           !config_.expandable_segments && !(config_.garbage_collection_threshold > 0);
+  least_rest_[static_cast<size_t>(PoolKind::kSmall)] = kMinBlockSize;
+  uint64_t& large = least_rest_[static_cast<size_t>(PoolKind::kLarge)];
+  switch (profile_.split_rule) {
+    case SplitRule::kMutatedAtOneMiB:
+      large = kSmallSize;
+      break;
+    case SplitRule::kMutatedNeverLarge:
+      large = UINT64_MAX;
+      break;
+    case SplitRule::kReleased:
+      large = kSmallSize + 1;
+  }
+}
+
+void CachingAllocator::tell(TraceAction action, const Block& block, uint64_t size) {
+  const Arena& arena = arenas_[block.arena];
+  observer_->on_entry({action, arena.kind, block.address, size, arena.stream});
+}
+
 uint64_t CachingAllocator::round_size(uint64_t requested) const {
-  return round_request(requested, config_, profile_);
+  return rounds_plainly_ ? round_plainly(requested) : round_request(requested, config_, profile_);
 }
 
 uint64_t CachingAllocator::segment_size(uint64_t rounded) const {
   return segment_bytes(rounded, config_);
 }
 
-FreeEntry CachingAllocator::entry_of(BlockIndex index) const {
-  const Block& block = blocks_[index];
-  const uint32_t tie = profile_.tie == TieRule::kAddress ? 0 : block.number;
-  return {block.size, block.address, tie, index};
-}
-
-// The block is free again. `held` is an entry of the set that it takes the place of, if any.
-void CachingAllocator::insert_free(BlockIndex index, FreeSet::Position held) {
+// The block is free again.
+void CachingAllocator::insert_free(BlockIndex index) {
   Block& block = blocks_[index];
   Arena& arena = arenas_[block.arena];
-  block.gc_base = pools_[arena.pool].calls;
-  if (held == FreeSet::Position{}) {
-    arena.free.insert(entry_of(index));
-  } else {
-    arena.free.replace(held, entry_of(index));
-  }
-}
-
-uint32_t CachingAllocator::number_for_new(uint32_t inherited) {
-  return profile_.tie == TieRule::kBlockNumber ? next_number_++ : inherited;
+  if (counts_calls_) [[unlikely]]
+    block.gc_base = pools_[arena.pool].calls;
+  arena.free.insert(blocks_.slab(), index);
 }
 
 CachingAllocator::Request CachingAllocator::make_request(uint64_t requested, uint64_t stream) {
@@ -55,57 +67,133 @@ CachingAllocator::Request CachingAllocator::make_request(uint64_t requested, uin
   return request;
 }
 
-MallocResult CachingAllocator::malloc(uint64_t requested, uint64_t stream) {
-  if (requested == 0) return {};
-  if (events_outstanding() && !scope_blocks()) process_events();
-  Request request = make_request(requested, stream);
-  const FreeSet::Position at = find_free(request);
-  if (at == FreeSet::Position{}) return malloc_uncached(request);
-  return finish_malloc(request, arenas_[request.arena].free.at(at).block, at);
-}
-
-// The free block that the request gets, still in its set; the end if there is none.
-FreeSet::Position CachingAllocator::find_free(const Request& request) {
-  Arena& arena = arenas_[request.arena];
-  if (counts_ages()) ++pools_[arena.pool].calls;
-  FreeSet::Position at = arena.free.lower_bound(request.rounded);
-  if (at == arena.free.end()) return at;
-  if (blocks_[arena.free.at(at).block].range != kNone) {
-    at = skip_expandable(arena.free, at, request);
-    if (at == arena.free.end()) return at;
+// A new block for the low `size` bytes of `found`, which keeps the rest and is free.
+FRAGSCOPE_HOT BlockIndex CachingAllocator::take_front(Arena& arena, FreeSet::Found found,
+                                                      uint64_t size) {
+  const BlockIndex front = blocks_.create();
+  Block* const slab = blocks_.slab();
+  Block& low = slab[front];
+  Block& high = slab[found.block];
+  const bool was_split = high.is_split();
+  low.address = high.address;
+  low.size = size;
+  low.arena = high.arena;
+  low.range = high.range;
+  low.number = number_for_new(high.number);
+  low.previous = high.previous;
+  low.next = found.block;
+  if (low.previous != kNone) slab[low.previous].next = front;
+  high.previous = front;
+  if (counts_calls_) [[unlikely]]
+    high.gc_base = pools_[arena.pool].calls;
+  if (high.free) [[likely]] {
+    arena.free.shrink(slab, found, high.address + size, high.size - size);
+  } else {
+    high.address += size;
+    high.size -= size;
+    arena.free.insert(slab, found.block);
   }
-  return refuses_oversize(request.rounded, arena.free.at(at).size) ? arena.free.end() : at;
+  if (high.range != kNone) return front;
+  if (was_split) {
+    running_.lessen_splits(arena.kind, size, 0);
+  } else {
+    running_.begin_split(arena.kind, high.size);
+  }
+  return front;
 }
 
-BlockIndex CachingAllocator::take_free(const Request& request) {
-  const FreeSet::Position at = find_free(request);
-  if (at == FreeSet::Position{}) return kNone;
-  FreeSet& set = arenas_[request.arena].free;
-  const BlockIndex found = set.at(at).block;
-  set.erase_at(at);
-  return found;
+FRAGSCOPE_HOT void CachingAllocator::take_whole(Arena& arena, FreeSet::Found found) {
+  const Block& block = blocks_[found.block];
+  if (block.free) arena.free.erase(blocks_.slab(), found);
+  if (block.range != kNone || !block.is_split()) return;
+  running_.lessen_splits(arena.kind, block.size, 1);
+}
+
+// The client gets `taken`, which is in no set.
+FRAGSCOPE_HOT MallocResult CachingAllocator::hand_out(const Arena& arena, BlockIndex taken,
+                                                      uint64_t requested) {
+  Block& block = blocks_[taken];
+  block.allocated = true;
+  block.active = true;
+  block.requested_size = requested;
+  blocks_.link_address(taken);
+  trace(TraceAction::kAlloc, block, requested);
+  running_.begin_block(arena.kind, block.size, requested);
+  if (block.size >= config_.max_split_size) [[unlikely]]
+    stats_.oversize_allocations.rise(1);
+  return {MallocOutcome::kAllocated, taken, block.address, block.size};
+}
+
+// The quick way: a request to a default pool under settings that have no say in the search, served
+// from the free set. All others go by the rules.
+MallocResult CachingAllocator::malloc(uint64_t requested, uint64_t stream) {
+  if (requested == 0) [[unlikely]]
+    return {};
+  if (events_outstanding() && !scope_blocks()) [[unlikely]]
+    process_events();
+  if (!plain_ || !scopes_.empty()) [[unlikely]]
+    return malloc_by_rules(requested, stream);
+  const uint64_t rounded = round_plainly(requested);
+  const PoolKind kind = rounded <= kSmallSize ? PoolKind::kSmall : PoolKind::kLarge;
+  const RecentArena& recent = recent_[static_cast<size_t>(kind)];
+  if (recent.stream != stream || recent.arena == kNone) [[unlikely]]
+    return malloc_by_rules(requested, stream);
+  Arena& arena = arenas_[recent.arena];
+  const FreeSet::Found found = arena.free.search(blocks_.slab(), rounded);
+  if (found.block == kNone) [[unlikely]]
+    return malloc_by_rules(requested, stream);
+  const Block& block = blocks_[found.block];
+  if (block.range != kNone) [[unlikely]]
+    return malloc_by_rules(requested, stream);
+  if (block.size - rounded >= least_rest_[static_cast<size_t>(kind)]) {
+    return hand_out(arena, take_front(arena, found, rounded), requested);
+  }
+  take_whole(arena, found);
+  return hand_out(arena, found.block, requested);
+}
+
+MallocResult CachingAllocator::malloc_by_rules(uint64_t requested, uint64_t stream) {
+  Request request = make_request(requested, stream);
+  if (scopes_.empty()) {
+    recent_[static_cast<size_t>(arenas_[request.arena].kind)] = {stream, request.arena};
+  }
+  const BlockIndex found = find_free(request);
+  return found == kNone ? malloc_uncached(request) : finish_malloc(request, found);
+}
+
+// The free block that the request gets, still in its set; kNone if there is none.
+BlockIndex CachingAllocator::find_free(const Request& request) {
+  Arena& arena = arenas_[request.arena];
+  if (counts_ages()) {
+    counts_calls_ = true;
+    ++pools_[arena.pool].calls;
+  }
+  BlockIndex found = arena.free.lower_bound(blocks_.slab(), request.rounded);
+  if (found == kNone) return kNone;
+  if (blocks_[found].range != kNone) {
+    found = skip_expandable(arena.free, found, request);
+    if (found == kNone) return kNone;
+  }
+  return refuses_oversize(request.rounded, blocks_[found].size) ? kNone : found;
 }
 
 // An expandable block counts as large as it can grow: prefer one without a huge unmapped tail. With
 // the option off, expandable blocks are passed over.
-FreeSet::Position CachingAllocator::skip_expandable(const FreeSet& set, FreeSet::Position at,
-                                                    const Request& request) const {
-  const auto block_at = [&](FreeSet::Position p) -> const Block& {
-    return blocks_[set.at(p).block];
-  };
+BlockIndex CachingAllocator::skip_expandable(const FreeSet& set, BlockIndex at,
+                                             const Request& request) const {
   if (!request.expandable) {
     do {
-      at = set.after(at);
-    } while (at != set.end() && block_at(at).range != kNone);
+      at = set.after(blocks_.slab(), at);
+    } while (at != kNone && blocks_[at].range != kNone);
     return at;
   }
   const auto reach = [&](const Block& block) {
     if (block.next == kNone || blocks_[block.next].mapped) return block.size;
     return block.size + blocks_[block.next].size;
   };
-  for (auto next = set.after(at); next != set.end() && block_at(at).range != kNone &&
-                                  reach(block_at(next)) < reach(block_at(at));
-       next = set.after(next)) {
+  for (BlockIndex next = set.after(blocks_.slab(), at);
+       next != kNone && blocks_[next].range != kNone && reach(blocks_[next]) < reach(blocks_[at]);
+       next = set.after(blocks_.slab(), next)) {
     at = next;
   }
   return at;
@@ -185,7 +273,7 @@ BlockIndex CachingAllocator::device_segment(const Request& request) {
   block.address = *address;
   block.size = request.segment;
   block.arena = request.arena;
-  block.number = next_number_++;
+  block.number = segment_number();
   stats_.segment.rise(pools_[pool].kind, 1);
   count_reserved(pool, request.segment, 0);
   if (request.segment >= config_.max_split_size) stats_.oversize_segments.rise(1);
@@ -201,77 +289,22 @@ bool CachingAllocator::should_split(const Request& request, const Block& block) 
   const uint64_t remaining = block.size - request.rounded;
   const bool expandable =
       profile_.expandable_split_by_option ? config_.expandable_segments : request.expandable;
-  if (pool.kind == PoolKind::kSmall || expandable) return remaining >= kMinBlockSize;
-  if (request.rounded >= config_.max_split_size) return false;
-  switch (profile_.split_rule) {
-    case SplitRule::kMutatedAtOneMiB:
-      return remaining >= kSmallSize;
-    case SplitRule::kMutatedNeverLarge:
-      return false;
-    case SplitRule::kReleased:
-      break;
-  }
-  return remaining > kSmallSize;
+  if (expandable) return remaining >= kMinBlockSize;
+  if (pool.kind == PoolKind::kLarge && request.rounded >= config_.max_split_size) return false;
+  return remaining >= least_rest_[static_cast<size_t>(pool.kind)];
 }
 
-// Gives the low `size` bytes to a new block; `rest` keeps the high part and is free. `held` is its
-// entry, if it is still in the free set.
-BlockIndex CachingAllocator::split_front(BlockIndex rest, uint64_t size, FreeSet::Position held) {
-  const BlockIndex front = blocks_.create();
-  Block& low = blocks_[front];
-  Block& high = blocks_[rest];
-  low.address = high.address;
-  low.size = size;
-  low.arena = high.arena;
-  low.range = high.range;
-  low.number = number_for_new(high.number);
-  low.previous = high.previous;
-  low.next = rest;
-  if (low.previous != kNone) blocks_[low.previous].next = front;
-  high.previous = front;
-  high.address += size;
-  high.size -= size;
-  insert_free(rest, held);
-  return front;
-}
-
-void CachingAllocator::count_split(const Block& taken, const Block* rest, bool was_split,
-                                   PoolKind kind) {
-  if (taken.range != kNone) return;
-  if (rest != nullptr && !was_split) {
-    stats_.inactive_split_bytes.rise(kind, rest->size);
-    stats_.inactive_split.rise(kind, 1);
-  } else if (was_split) {
-    stats_.inactive_split_bytes.fall(kind, taken.size);
-    if (rest == nullptr) stats_.inactive_split.fall(kind, 1);
-  }
-}
-
-// `held`: the entry of `found` in its free set, if it is still there.
-MallocResult CachingAllocator::finish_malloc(const Request& request, BlockIndex found,
-                                             FreeSet::Position held) {
-  const bool was_split = blocks_[found].is_split();
-  const PoolKind kind = pools_[arenas_[request.arena].pool].kind;
+// `found` may be in its free set still.
+MallocResult CachingAllocator::finish_malloc(const Request& request, BlockIndex found) {
+  Arena& arena = arenas_[request.arena];
+  const FreeSet::Found place = arena.free.found(blocks_.slab(), found);
   BlockIndex taken = found;
   if (should_split(request, blocks_[found])) {
-    taken = split_front(found, request.rounded, held);
-  } else if (held != FreeSet::Position{}) {
-    arenas_[request.arena].free.erase_at(held);
+    taken = take_front(arena, place, request.rounded);
+  } else {
+    take_whole(arena, place);
   }
-  Block& block = blocks_[taken];
-  count_split(block, taken == found ? nullptr : &blocks_[found], was_split, kind);
-  block.allocated = true;
-  block.active = true;
-  block.requested_size = request.requested;
-  blocks_.link_address(taken);
-  trace(TraceAction::kAlloc, block, request.requested);
-  stats_.allocation.rise(kind, 1);
-  stats_.allocated_bytes.rise(kind, block.size);
-  stats_.active.rise(kind, 1);
-  stats_.active_bytes.rise(kind, block.size);
-  stats_.requested_bytes.rise(kind, request.requested);
-  if (block.size >= config_.max_split_size) stats_.oversize_allocations.rise(1);
-  return {MallocOutcome::kAllocated, taken, block.address, block.size};
+  return hand_out(arena, taken, request.requested);
 }
 
 void CachingAllocator::fill_oom_facts(const Request& request) {
@@ -282,7 +315,7 @@ void CachingAllocator::fill_oom_facts(const Request& request) {
   last_oom_.device_free = info.free;
   last_oom_.device_total = info.total;
   last_oom_.allowed = allowed_;
-  last_oom_.allocated = static_cast<uint64_t>(stats_.allocated_bytes.all.current);
+  last_oom_.allocated = allocated_bytes();
   last_oom_.private_free = private_free_bytes();
   last_oom_.reserved = reserved() + outside_reserved_;
 }
@@ -304,6 +337,64 @@ MallocResult CachingAllocator::reject(const Request& request) {
   return {MallocOutcome::kRejected, kNone, 0, 0};
 }
 
+FRAGSCOPE_HOT void CachingAllocator::start_free(Block& block) {
+  block.allocated = false;
+  trace(TraceAction::kFreeRequested, block, block.requested_size);
+  if (block.size >= config_.max_split_size) [[unlikely]]
+    stats_.oversize_allocations.fall(1);
+}
+
+// The block goes back to the free set, joined with its free neighbours.
+FRAGSCOPE_HOT void CachingAllocator::give_back(BlockIndex index, Arena& arena) {
+  Block* const slab = blocks_.slab();
+  Block& block = slab[index];
+  trace(TraceAction::kFreeCompleted, block, block.requested_size);
+  const auto own_size = static_cast<int64_t>(block.size);
+  const BlockIndex low = if_free(block.previous);
+  const BlockIndex high = if_free(block.next);
+  block.active = false;
+  if (counts_calls_) [[unlikely]]
+    block.gc_base = pools_[arena.pool].calls;
+  int64_t splits = 0;
+  if (low != kNone) {
+    --splits;
+    block.address = slab[low].address;
+    block.size += slab[low].size;
+    block.previous = slab[low].previous;
+    if (block.previous != kNone) slab[block.previous].next = index;
+  }
+  if (high != kNone) {
+    --splits;
+    block.size += slab[high].size;
+    block.next = slab[high].next;
+    if (block.next != kNone) slab[block.next].previous = index;
+    if (low != kNone) arena.free.erase(slab, high);
+  }
+  if (splits == 0) {
+    arena.free.insert(slab, index);
+  } else {
+    arena.free.succeed(slab, low != kNone ? low : high, index);
+    if (low != kNone) blocks_.destroy(low);
+    if (high != kNone) blocks_.destroy(high);
+  }
+  if (block.range != kNone) return;
+  // What the neighbours had is in the block's size.
+  const bool split = block.is_split();
+  running_.change_splits(arena.kind, own_size - (split ? 0 : static_cast<int64_t>(block.size)),
+                         splits + (split ? 1 : 0));
+}
+
+FRAGSCOPE_HOT FreeOutcome CachingAllocator::go_on_free(BlockIndex index) {
+  Block& block = blocks_[index];
+  if (block.has_uses) [[unlikely]]
+    return wait_for_streams(index);
+  Arena& arena = arenas_[block.arena];
+  start_free(block);
+  running_.end_block(arena.kind, block.size, block.requested_size);
+  give_back(index, arena);
+  return FreeOutcome::kFreed;
+}
+
 FreeOutcome CachingAllocator::free(uint64_t address) {
   if (address == 0) return FreeOutcome::kNull;
   const BlockIndex index = blocks_.take_allocated(address);
@@ -315,22 +406,8 @@ FreeOutcome CachingAllocator::free_block(BlockIndex index) {
   return go_on_free(index);
 }
 
-void CachingAllocator::start_free(BlockIndex index) {
-  Block& block = blocks_[index];
-  const PoolKind kind = pool_of(block).kind;
-  block.allocated = false;
-  stats_.allocation.fall(kind, 1);
-  stats_.allocated_bytes.fall(kind, block.size);
-  trace(TraceAction::kFreeRequested, block, block.requested_size);
-  if (block.size >= config_.max_split_size) stats_.oversize_allocations.fall(1);
-}
-
-FreeOutcome CachingAllocator::go_on_free(BlockIndex index) {
-  start_free(index);
-  if (!blocks_[index].has_uses) {
-    finish_free(index);
-    return FreeOutcome::kFreed;
-  }
+FreeOutcome CachingAllocator::wait_for_streams(BlockIndex index) {
+  start_wait(index);
   if (scope_blocks()) {
     blocks_[index].deferred = true;
     deferred_.push_back(index);
@@ -340,39 +417,19 @@ FreeOutcome CachingAllocator::go_on_free(BlockIndex index) {
   return FreeOutcome::kPending;
 }
 
-// The block goes back to the free set, joined with its free neighbours.
-void CachingAllocator::finish_free(BlockIndex index) {
+// The client has freed the block, other streams still use it.
+void CachingAllocator::start_wait(BlockIndex index) {
   Block& block = blocks_[index];
-  const PoolKind kind = pool_of(block).kind;
-  trace(TraceAction::kFreeCompleted, block, block.requested_size);
-  const uint64_t own_size = block.size;
-  int64_t splits = 0;
-  int64_t split_bytes = 0;
-  const BlockIndex low = can_join(index, block.previous) ? block.previous : kNone;
-  const BlockIndex high = can_join(index, block.next) ? block.next : kNone;
-  FreeSet::Position held;
-  if (low != kNone && high != kNone) erase_free(high);
-  if (low != kNone || high != kNone) {
-    held = arenas_[block.arena].free.find(entry_of(low != kNone ? low : high));
-  }
-  for (const BlockIndex neighbour : {low, high}) {
-    if (neighbour == kNone) continue;
-    --splits;
-    split_bytes -= static_cast<int64_t>(absorb(index, neighbour));
-  }
-  block.active = false;
-  insert_free(index, held);
-  if (block.is_split()) {
-    ++splits;
-    split_bytes += static_cast<int64_t>(block.size);
-  }
-  if (block.range == kNone) {
-    stats_.inactive_split.change(kind, splits);
-    stats_.inactive_split_bytes.change(kind, split_bytes);
-  }
-  stats_.active.fall(kind, 1);
-  stats_.active_bytes.fall(kind, own_size);
-  stats_.requested_bytes.fall(kind, block.requested_size);
+  const Arena& arena = arenas_[block.arena];
+  start_free(block);
+  running_.begin_wait(arena.kind, block.size);
+}
+
+void CachingAllocator::finish_wait(BlockIndex index) {
+  const Block& block = blocks_[index];
+  Arena& arena = arenas_[block.arena];
+  running_.end_wait(arena.kind, block.size, block.requested_size);
+  give_back(index, arena);
 }
 
 // Both are free (or both unmapped) and neighbours.

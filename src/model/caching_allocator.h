@@ -9,6 +9,7 @@
 // Source of facts: c10/cuda/CUDACachingAllocator.cpp of releases 2.0 … 2.15.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -21,6 +22,8 @@
 #include "model/allocator_config.h"
 #include "model/block.h"
 #include "model/free_set.h"
+#include "model/rounding.h"
+#include "model/running_stats.h"
 #include "model/segment_provider.h"
 #include "model/stats.h"
 #include "model/trace_entry.h"
@@ -130,7 +133,10 @@ class CachingAllocator {
   // torch.cuda.set_per_process_memory_fraction; false: outside [0, 1].
   bool set_memory_fraction(double fraction);
   // torch.cuda.memory._set_allocator_settings, already parsed.
-  void set_config(const AllocatorConfig& config) { config_ = config; }
+  void set_config(const AllocatorConfig& config) {
+    config_ = config;
+    note_rules();
+  }
   const AllocatorConfig& config() const { return config_; }
   const VersionProfile& profile() const { return profile_; }
 
@@ -191,12 +197,33 @@ class CachingAllocator {
   void retract_oom() { --stats_.num_ooms; }
 
   // --- answers --------------------------------------------------------------------------------
-  const DeviceStats& stats() const { return stats_; }
-  void reset_peak_stats() { stats_.reset_peaks(); }
-  void reset_accumulated_stats() { stats_.reset_accumulated(); }
+  // Valid until the next call of it.
+  const DeviceStats& stats() const {
+    running_.tell(stats_);
+    return stats_;
+  }
+  // The same levels without the rest.
+  uint64_t allocated_bytes() const { return running_.allocated_bytes(); }
+  uint64_t reserved_bytes() const {
+    return static_cast<uint64_t>(stats_.reserved_bytes.all.current);
+  }
+  void reset_peak_stats() {
+    stats_.reset_peaks();
+    running_.reset_peaks();
+  }
+  void reset_accumulated_stats() {
+    stats_.reset_accumulated();
+    running_.reset_accumulated();
+  }
   // Sorted by address, as in snapshots. Leaves no `snapshot` trace entry.
   std::vector<SegmentSnapshot> segments() const;
   const BlockTable& blocks() const { return blocks_; }
+  // Bytes of memory that the model's books of blocks take, free and allocated ones.
+  size_t book_bytes() const {
+    size_t bytes = blocks_.bytes();
+    for (const Arena& arena : arenas_) bytes += sizeof(Arena) + arena.free.bytes();
+    return bytes;
+  }
   // The allocated block that starts at `address`, or kNone.
   BlockIndex find(uint64_t address) const { return blocks_.find_allocated(address); }
   PoolKind pool_kind(BlockIndex block) const;
@@ -227,6 +254,7 @@ class CachingAllocator {
   struct Arena {  // one stream of one pool
     uint64_t stream = 0;
     uint32_t pool = kNone;
+    PoolKind kind = PoolKind::kSmall;  // the pool's
     FreeSet free;
     std::vector<BlockIndex> unmapped;  // by address
   };
@@ -280,25 +308,32 @@ class CachingAllocator {
   enum class Release : uint8_t { kReleased, kNothing, kAssertion };
 
   // Requests (caching_allocator.cpp)
+  void note_rules();
+  MallocResult malloc_by_rules(uint64_t requested, uint64_t stream);
   Request make_request(uint64_t requested, uint64_t stream);
-  FreeSet::Position find_free(const Request& request);
-  BlockIndex take_free(const Request& request);
-  FreeSet::Position skip_expandable(const FreeSet& set, FreeSet::Position at,
-                                    const Request& request) const;
+  BlockIndex find_free(const Request& request);
+  BlockIndex skip_expandable(const FreeSet& set, BlockIndex at, const Request& request) const;
   bool refuses_oversize(uint64_t rounded, uint64_t block_size) const;
   MallocResult malloc_uncached(Request& request);
-  MallocResult finish_malloc(const Request& request, BlockIndex found, FreeSet::Position held = {});
+  MallocResult finish_malloc(const Request& request, BlockIndex found);
   bool should_split(const Request& request, const Block& block) const;
-  BlockIndex split_front(BlockIndex rest, uint64_t size, FreeSet::Position held);
-  void count_split(const Block& taken, const Block* rest, bool was_split, PoolKind kind);
+  BlockIndex take_front(Arena& arena, FreeSet::Found found, uint64_t size);
+  void take_whole(Arena& arena, FreeSet::Found found);
+  MallocResult hand_out(const Arena& arena, BlockIndex taken, uint64_t requested);
   Attempt new_segment(const Request& request, bool retry, BlockIndex& found);
   BlockIndex device_segment(const Request& request);
   MallocResult out_of_memory(const Request& request);
   MallocResult reject(const Request& request);
   void fill_oom_facts(const Request& request);
-  void start_free(BlockIndex index);
+  void start_free(Block& block);
   FreeOutcome go_on_free(BlockIndex index);
-  void finish_free(BlockIndex index);
+  FreeOutcome wait_for_streams(BlockIndex index);
+  void start_wait(BlockIndex index);
+  void finish_wait(BlockIndex index);
+  void give_back(BlockIndex index, Arena& arena);
+  BlockIndex if_free(BlockIndex neighbour) const {
+    return neighbour != kNone && blocks_[neighbour].free ? neighbour : kNone;
+  }
   bool can_join(BlockIndex index, BlockIndex neighbour) const;
   uint64_t merge(BlockIndex into, BlockIndex from);
   uint64_t absorb(BlockIndex into, BlockIndex from);
@@ -374,10 +409,15 @@ class CachingAllocator {
 
   const BlockPool& pool_of(const Block& block) const { return pools_[arenas_[block.arena].pool]; }
   BlockPool& pool_of(const Block& block) { return pools_[arenas_[block.arena].pool]; }
-  FreeEntry entry_of(BlockIndex index) const;
-  void insert_free(BlockIndex index, FreeSet::Position held = {});
-  void erase_free(BlockIndex index) { arenas_[blocks_[index].arena].free.erase(entry_of(index)); }
-  uint32_t number_for_new(uint32_t inherited);
+  void insert_free(BlockIndex index);
+  void erase_free(BlockIndex index) {
+    arenas_[blocks_[index].arena].free.erase(blocks_.slab(), index);
+  }
+  // Creation numbers: of a new segment, of a block that is split off.
+  uint32_t segment_number() { return profile_.tie == TieRule::kAddress ? 0 : next_number_++; }
+  uint32_t number_for_new(uint32_t inherited) {
+    return profile_.tie == TieRule::kBlockNumber ? next_number_++ : inherited;
+  }
   bool collects_garbage() const {
     return allowed_.has_value() && config_.garbage_collection_threshold > 0;
   }
@@ -389,16 +429,17 @@ class CachingAllocator {
     return static_cast<uint64_t>(stats_.reserved_bytes.all.current) - outside_reserved_;
   }
   void trace(TraceAction action, const Block& block, uint64_t size) {
-    if (observer_ == nullptr) return;
-    const Arena& arena = arenas_[block.arena];
-    observer_->on_entry({action, pools_[arena.pool].kind, block.address, size, arena.stream});
+    if (observer_ != nullptr) [[unlikely]]
+      tell(action, block, size);
   }
+  void tell(TraceAction action, const Block& block, uint64_t size);
 
   AllocatorConfig config_;
   const VersionProfile& profile_;
   SegmentProvider& provider_;
   TraceObserver* observer_ = nullptr;
-  DeviceStats stats_;
+  mutable DeviceStats stats_;  // what running_ keeps is brought up to date by stats()
+  RunningStats running_;
   BlockTable blocks_;
   std::vector<BlockPool> pools_;
   std::vector<Arena> arenas_;
@@ -420,6 +461,17 @@ class CachingAllocator {
   OomFacts last_oom_;
   std::string_view last_error_;
   bool library_undefined_ = false;
+  // What the settings come to, see note_rules().
+  bool rounds_plainly_ = true;            // to the next multiple of the smallest block
+  bool plain_ = true;                     // and no setting has a say in which free block is taken
+  std::array<uint64_t, 2> least_rest_{};  // by PoolKind: from here on a rest is split off
+  bool counts_calls_ = false;             // a pool's call counter is not 0
+  // Of the default pools, by PoolKind: the arena that was asked for last.
+  struct RecentArena {
+    uint64_t stream = 0;
+    uint32_t arena = kNone;
+  };
+  std::array<RecentArena, 2> recent_;
   bool capturing_ = false;
   bool ages_counted_ = false;
 };

@@ -1,6 +1,6 @@
 #include "model/free_set.h"
 
-#include <bit>
+#include <iterator>
 
 namespace fragscope::model {
 
@@ -14,69 +14,91 @@ uint32_t FreeSet::bin_before(uint32_t bin) const {
   return word * 64 + 63 - static_cast<uint32_t>(std::countl_zero(bits));
 }
 
-FreeSet::Position FreeSet::last_of(uint32_t bin) const {
-  uint32_t leaf = first_leaf_[bin];
-  while (leaves_[leaf].next != kNone) leaf = leaves_[leaf].next;
-  return {leaf, leaves_[leaf].count - 1};
+BlockIndex FreeSet::last_of(const Block* slab, uint32_t bin) const {
+  if (bin == kNone) return kNone;
+  BlockIndex at = heads_[bin];
+  if (at == kTree) return trees_.at(bin).rbegin()->block;
+  while (slab[at].free_next != kNone) at = slab[at].free_next;
+  return at;
 }
 
-// An empty leaf of `bin` behind `previous`, or the bin's first one.
-uint32_t FreeSet::new_leaf(uint32_t bin, uint32_t previous) {
-  uint32_t leaf = 0;
-  if (unused_.empty()) {
-    leaf = static_cast<uint32_t>(leaves_.size());
-    leaves_.emplace_back();
-  } else {
-    leaf = unused_.back();
-    unused_.pop_back();
+BlockIndex FreeSet::after(const Block* slab, BlockIndex index) const {
+  const Block& block = slab[index];
+  const uint32_t bin = bin_of(block.size);
+  if (block.free_previous == kTree) {
+    const Tree& tree = trees_.at(bin);
+    const auto next = tree.upper_bound(entry_of(slab, index));
+    if (next != tree.end()) return next->block;
+  } else if (block.free_next != kNone) {
+    return block.free_next;
   }
-  uint32_t& link = previous == kNone ? first_leaf_[bin] : leaves_[previous].next;
-  Leaf& fresh = leaves_[leaf];
-  fresh.count = 0;
-  fresh.bin = bin;
-  fresh.previous = previous;
-  fresh.next = link;
-  if (link != kNone) leaves_[link].previous = leaf;
-  link = leaf;
-  return leaf;
+  return first_of(next_bin(bin + 1));
 }
 
-void FreeSet::drop_leaf(uint32_t leaf) {
-  const Leaf& gone = leaves_[leaf];
-  if (gone.next != kNone) leaves_[gone.next].previous = gone.previous;
-  if (gone.previous != kNone) {
-    leaves_[gone.previous].next = gone.next;
-  } else {
-    first_leaf_[gone.bin] = gone.next;
-    if (gone.next == kNone) used_[gone.bin / 64] &= ~(uint64_t{1} << (gone.bin % 64));
+BlockIndex FreeSet::before(const Block* slab, BlockIndex index) const {
+  const Block& block = slab[index];
+  const uint32_t bin = bin_of(block.size);
+  if (block.free_previous == kTree) {
+    const Tree& tree = trees_.at(bin);
+    const auto at = tree.find(entry_of(slab, index));
+    if (at != tree.begin()) return std::prev(at)->block;
+  } else if (block.free_previous != kNone) {
+    return block.free_previous;
   }
-  unused_.push_back(leaf);
+  return last_of(slab, bin_before(bin));
 }
 
-void FreeSet::split_leaf(uint32_t leaf) {
-  const uint32_t fresh = new_leaf(leaves_[leaf].bin, leaf);
-  Leaf& low = leaves_[leaf];
-  Leaf& high = leaves_[fresh];
-  constexpr uint32_t kHalf = kLeafEntries / 2;
-  for (uint32_t slot = kHalf; slot < low.count; ++slot) {
-    high.entries[high.count++] = low.entries[slot];
+// `bin` is not empty.
+void FreeSet::insert_among(Block* slab, BlockIndex index, uint32_t bin) {
+  if (heads_[bin] == kTree) return insert_in_tree(slab, index, bin);
+  Block& block = slab[index];
+  BlockIndex before = kNone;
+  BlockIndex at = heads_[bin];
+  uint32_t steps = 0;
+  while (at != kNone && precedes(slab[at], block)) {
+    before = at;
+    at = slab[at].free_next;
+    ++steps;
   }
-  low.count = kHalf;
+  block.free_previous = before;
+  block.free_next = at;
+  if (at != kNone) slab[at].free_previous = index;
+  (before != kNone ? slab[before].free_next : heads_[bin]) = index;
+  if (steps > kLongWalk) plant(slab, bin);
 }
 
-FreeSet::Position FreeSet::after(Position at) const {
-  const Leaf& leaf = leaves_[at.leaf];
-  if (at.slot + 1 < leaf.count) return {at.leaf, at.slot + 1};
-  if (leaf.next != kNone) return {leaf.next, 0};
-  return first_of(next_bin(leaf.bin + 1));
+// The chain of `bin` becomes a tree.
+void FreeSet::plant(Block* slab, uint32_t bin) {
+  BlockIndex at = heads_[bin];
+  heads_[bin] = kTree;
+  while (at != kNone) {
+    const BlockIndex next = slab[at].free_next;
+    insert_in_tree(slab, at, bin);
+    at = next;
+  }
 }
 
-FreeSet::Position FreeSet::before(Position at) const {
-  if (at.leaf == kNone) return last_of(bin_before(kBins));
-  if (at.slot > 0) return {at.leaf, at.slot - 1};
-  const Leaf& leaf = leaves_[at.leaf];
-  if (leaf.previous != kNone) return {leaf.previous, leaves_[leaf.previous].count - 1};
-  return last_of(bin_before(leaf.bin));
+void FreeSet::insert_in_tree(Block* slab, BlockIndex index, uint32_t bin) {
+  Block& block = slab[index];
+  block.free_previous = block.free_next = kTree;
+  trees_[bin].insert(entry_of(slab, index));
+}
+
+void FreeSet::erase_from_tree(Block* slab, BlockIndex index) {
+  const uint32_t bin = bin_of(slab[index].size);
+  const auto tree = trees_.find(bin);
+  tree->second.erase(entry_of(slab, index));
+  if (!tree->second.empty()) return;
+  trees_.erase(tree);
+  heads_[bin] = kNone;
+  unmark(bin);
+}
+
+size_t FreeSet::bytes() const {
+  constexpr size_t kNode = sizeof(FreeEntry) + 4 * sizeof(void*);  // of a tree
+  size_t bytes = heads_.capacity() * sizeof(BlockIndex);
+  for (const auto& [bin, tree] : trees_) bytes += tree.size() * kNode;
+  return bytes;
 }
 
 }  // namespace fragscope::model

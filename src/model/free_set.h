@@ -1,191 +1,214 @@
-// The free blocks of one (pool, stream), in the allocator's search order: size, then `tie` (the
-// creation number, where TieRule has one), then address.
+// The free blocks of one (pool, stream), in the allocator's search order: size, then `number` (the
+// creation number, where TieRule has one, else 0), then address.
 //
-// Bins by size, 32 to a power of two, each a chain of small sorted leaves, and a bitmap of the bins
-// in use: a search looks at one bin and at the next one in use. Real programs keep a few entries to
-// a bin, so search, insertion and removal are a handful of loads. Positions die with every change.
+// Bins by size, 32 to a power of two, each a sorted chain through the blocks themselves, and a
+// bitmap of the bins in use: a search looks at one bin and at the next one in use. Real programs
+// keep a few blocks to a bin, so search, insertion and removal are a handful of loads. A bin in
+// which a walk becomes long is a search tree from then on, until it is empty.
 #pragma once
 
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "model/block.h"
 
 namespace fragscope::model {
 
+// Place of a free block in the order.
 struct FreeEntry {
   uint64_t size = 0;
   uint64_t address = 0;
   uint32_t tie = 0;
   BlockIndex block = kNone;
 
-  // Without branches: the outcomes are random to a branch predictor.
   bool operator<(const FreeEntry& other) const {
-    const bool tie_less = (tie < other.tie) | ((tie == other.tie) & (address < other.address));
-    return (size < other.size) | ((size == other.size) & tie_less);
+    if (size != other.size) return size < other.size;
+    return tie != other.tie ? tie < other.tie : address < other.address;
   }
 };
 
 class FreeSet {
  public:
-  struct Position {
-    uint32_t leaf = kNone;  // kNone: the end
-    uint32_t slot = 0;
-    bool operator==(const Position&) const = default;
+  bool empty() const { return used_words_ == 0; }
+
+  // All calls name the slab that the blocks are in: always the same one. What a block is sorted by
+  // changes by shrink() alone while it is in the set.
+  void insert(Block* slab, BlockIndex index) { insert(slab, index, bin_of(slab[index].size)); }
+  void erase(Block* slab, BlockIndex index) { erase(slab, index, bin_of(slab[index].size)); }
+  // `heir`, which is larger, comes in the place of `index`.
+  void succeed(Block* slab, BlockIndex index, BlockIndex heir);
+
+  // A block of the set and the bin that it is in, so that nobody has to work it out again.
+  struct Found {
+    BlockIndex block = kNone;
+    uint32_t bin = 0;
   };
+  // First block of at least `size` bytes; kNone if there is none.
+  Found search(const Block* slab, uint64_t size) const;
+  BlockIndex lower_bound(const Block* slab, uint64_t size) const {
+    return search(slab, size).block;
+  }
+  Found found(const Block* slab, BlockIndex index) const {
+    return {index, bin_of(slab[index].size)};
+  }
+  void erase(Block* slab, Found found) { erase(slab, found.block, found.bin); }
+  // It now is `size` bytes at `address`: fewer than before.
+  void shrink(Block* slab, Found found, uint64_t address, uint64_t size);
 
-  bool empty() const { return count_ == 0; }
-  size_t size() const { return count_; }
+  BlockIndex first() const { return first_of(next_bin(0)); }
+  BlockIndex last(const Block* slab) const { return last_of(slab, bin_before(kBins)); }
+  // Its neighbours in the order; kNone at the ends.
+  BlockIndex after(const Block* slab, BlockIndex index) const;
+  BlockIndex before(const Block* slab, BlockIndex index) const;
 
-  void insert(const FreeEntry& entry);
-  // The entry must be there.
-  void erase(const FreeEntry& entry);
-  void erase_at(Position at);
-  // Puts `entry` in the place of the one at `at`, wherever it belongs.
-  void replace(Position at, const FreeEntry& entry);
-  Position find(const FreeEntry& entry) const;  // which must be there
-
-  // First entry of at least `size` bytes; end() if none.
-  Position lower_bound(uint64_t size) const;
-  Position begin() const { return first_of(next_bin(0)); }
-  Position end() const { return {}; }
-  Position after(Position at) const;
-  Position before(Position at) const;  // `at` is not begin()
-  const FreeEntry& at(Position at) const { return leaves_[at.leaf].entries[at.slot]; }
+  size_t bytes() const;  // of memory beside the blocks
 
  private:
-  static constexpr uint32_t kLeafEntries = 20;
   static constexpr uint32_t kUnits = 64;     // sizes below 64 · 512 bytes have bins of their own
   static constexpr uint32_t kPerPower = 32;  // bins to a power of two above
   static constexpr uint32_t kBins = kUnits + 49 * kPerPower;
   static constexpr uint32_t kWords = (kBins + 63) / 64;
-  struct Leaf {
-    uint32_t count = 0;
-    uint32_t bin = 0;
-    uint32_t previous = kNone;  // in the same bin
-    uint32_t next = kNone;
-    FreeEntry entries[kLeafEntries];
-  };
+  static constexpr BlockIndex kTree = kNone - 1;  // in the place of a link: the bin is a tree
+  static constexpr uint32_t kLongWalk = 64;
+  using Tree = std::set<FreeEntry>;
 
   static uint32_t bin_of(uint64_t size);
+  static FreeEntry entry_of(const Block* slab, BlockIndex index) {
+    const Block& block = slab[index];
+    return {block.size, block.address, block.number, index};
+  }
+  static bool precedes(const Block& left, const Block& right) {
+    if (left.size != right.size) return left.size < right.size;
+    return left.number != right.number ? left.number < right.number : left.address < right.address;
+  }
   // First bin in use from `bin` on, last one before `bin`; kBins, kNone if there is none.
   uint32_t next_bin(uint32_t bin) const;
   uint32_t bin_before(uint32_t bin) const;
-  Position first_of(uint32_t bin) const;
-  Position last_of(uint32_t bin) const;
-  uint32_t new_leaf(uint32_t bin, uint32_t previous);
-  void drop_leaf(uint32_t leaf);
-  void split_leaf(uint32_t leaf);
+  BlockIndex first_of(uint32_t bin) const;
+  BlockIndex last_of(const Block* slab, uint32_t bin) const;
+  void mark(uint32_t bin) {
+    used_[bin / 64] |= uint64_t{1} << (bin % 64);
+    used_words_ |= uint32_t{1} << (bin / 64);
+  }
+  void unmark(uint32_t bin) {
+    if ((used_[bin / 64] &= ~(uint64_t{1} << (bin % 64))) == 0) {
+      used_words_ &= ~(uint32_t{1} << (bin / 64));
+    }
+  }
+  void insert(Block* slab, BlockIndex index, uint32_t bin);
+  void erase(Block* slab, BlockIndex index, uint32_t bin);
+  void insert_among(Block* slab, BlockIndex index, uint32_t bin);
+  void plant(Block* slab, uint32_t bin);
+  void insert_in_tree(Block* slab, BlockIndex index, uint32_t bin);
+  void erase_from_tree(Block* slab, BlockIndex index);
 
-  std::vector<uint32_t> first_leaf_;     // of each bin; empty before the first insertion
   std::array<uint64_t, kWords> used_{};  // bins in use
-  std::vector<Leaf> leaves_;
-  std::vector<uint32_t> unused_;
-  size_t count_ = 0;
+  uint32_t used_words_ = 0;              // words of it that are not 0
+  std::vector<BlockIndex> heads_ = std::vector<BlockIndex>(kBins, kNone);  // of each bin, or kTree
+  std::map<uint32_t, Tree> trees_;                                         // by bin
 };
 
 // The quick ways are here so that the allocator has them without a call.
 
-inline uint32_t FreeSet::bin_of(uint64_t size) {
+FRAGSCOPE_HOT uint32_t FreeSet::bin_of(uint64_t size) {
   const uint64_t units = size >> 9;
-  if (units < kUnits) return static_cast<uint32_t>(units);
-  const auto power = static_cast<uint32_t>(std::bit_width(units)) - 1;  // at least 6
-  const auto within = static_cast<uint32_t>(units >> (power - 5)) % kPerPower;
-  return kUnits + (power - 6) * kPerPower + within;
+  const auto shift = static_cast<uint32_t>(std::bit_width(units | (kUnits - 1))) - 6;
+  return shift * kPerPower + static_cast<uint32_t>(units >> shift);
 }
 
-inline uint32_t FreeSet::next_bin(uint32_t bin) const {
-  uint32_t word = bin / 64;
-  if (word >= kWords) return kBins;
-  uint64_t bits = used_[word] & (~uint64_t{0} << (bin % 64));
-  while (bits == 0) {
-    if (++word == kWords) return kBins;
-    bits = used_[word];
-  }
-  return word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
+FRAGSCOPE_HOT uint32_t FreeSet::next_bin(uint32_t bin) const {
+  if (bin >= kBins) return kBins;
+  const uint32_t word = bin / 64;
+  const uint64_t bits = used_[word] >> (bin % 64);
+  if (bits != 0) return bin + static_cast<uint32_t>(__builtin_ctzll(bits));
+  const uint32_t words = used_words_ & (~uint32_t{1} << word);
+  if (words == 0) return kBins;
+  const auto next = static_cast<uint32_t>(__builtin_ctz(words));
+  return next * 64 + static_cast<uint32_t>(__builtin_ctzll(used_[next]));
 }
 
-inline FreeSet::Position FreeSet::first_of(uint32_t bin) const {
-  return bin == kBins ? end() : Position{first_leaf_[bin], 0};
+FRAGSCOPE_HOT BlockIndex FreeSet::first_of(uint32_t bin) const {
+  if (bin == kBins) return kNone;
+  return heads_[bin] != kTree ? heads_[bin] : trees_.at(bin).begin()->block;
 }
 
-inline void FreeSet::insert(const FreeEntry& entry) {
-  if (first_leaf_.empty()) first_leaf_.assign(kBins, kNone);
-  const uint32_t bin = bin_of(entry.size);
-  uint32_t leaf = first_leaf_[bin];
-  if (leaf == kNone) {
-    leaf = new_leaf(bin, kNone);
-    used_[bin / 64] |= uint64_t{1} << (bin % 64);
-  } else {
-    while (leaves_[leaf].next != kNone && leaves_[leaf].entries[leaves_[leaf].count - 1] < entry) {
-      leaf = leaves_[leaf].next;
-    }
-    if (leaves_[leaf].count == kLeafEntries) {
-      split_leaf(leaf);
-      if (leaves_[leaf].entries[leaves_[leaf].count - 1] < entry) leaf = leaves_[leaf].next;
-    }
-  }
-  Leaf& target = leaves_[leaf];
-  uint32_t slot = target.count;
-  while (slot > 0 && entry < target.entries[slot - 1]) --slot;
-  FreeEntry* const at = target.entries + slot;
-  if (slot < target.count) std::memmove(at + 1, at, (target.count - slot) * sizeof(FreeEntry));
-  *at = entry;
-  ++target.count;
-  ++count_;
+FRAGSCOPE_HOT void FreeSet::insert(Block* slab, BlockIndex index, uint32_t bin) {
+  Block& block = slab[index];
+  block.free = true;
+  if (heads_[bin] != kNone) return insert_among(slab, index, bin);
+  block.free_previous = block.free_next = kNone;
+  heads_[bin] = index;
+  mark(bin);
 }
 
-inline void FreeSet::erase_at(Position at) {
-  Leaf& target = leaves_[at.leaf];
-  --target.count;
-  --count_;
-  if (target.count == 0) return drop_leaf(at.leaf);
-  FreeEntry* const gone = target.entries + at.slot;
-  if (at.slot < target.count) {
-    std::memmove(gone, gone + 1, (target.count - at.slot) * sizeof(FreeEntry));
-  }
-}
-
-inline FreeSet::Position FreeSet::find(const FreeEntry& entry) const {
-  uint32_t leaf = first_leaf_[bin_of(entry.size)];
-  while (leaves_[leaf].entries[leaves_[leaf].count - 1] < entry) leaf = leaves_[leaf].next;
-  uint32_t slot = 0;
-  while (leaves_[leaf].entries[slot].block != entry.block) ++slot;
-  return {leaf, slot};
-}
-
-inline void FreeSet::erase(const FreeEntry& entry) { erase_at(find(entry)); }
-
-// Most often the order does not change: a block that shrinks or grows a little.
-inline void FreeSet::replace(Position at, const FreeEntry& entry) {
-  Leaf& leaf = leaves_[at.leaf];
-  const bool above = at.slot > 0 ? leaf.entries[at.slot - 1] < entry : leaf.previous == kNone;
-  const bool below =
-      at.slot + 1 < leaf.count ? entry < leaf.entries[at.slot + 1] : leaf.next == kNone;
-  if (above && below && bin_of(entry.size) == leaf.bin) {
-    leaf.entries[at.slot] = entry;
+FRAGSCOPE_HOT void FreeSet::erase(Block* slab, BlockIndex index, uint32_t bin) {
+  Block& block = slab[index];
+  block.free = false;
+  const BlockIndex next = block.free_next;
+  if (block.free_previous < kTree) {
+    slab[block.free_previous].free_next = next;
+    if (next != kNone) slab[next].free_previous = block.free_previous;
     return;
   }
-  erase_at(at);
-  insert(entry);
+  if (block.free_previous == kTree) [[unlikely]]
+    return erase_from_tree(slab, index);
+  heads_[bin] = next;
+  if (next != kNone) {
+    slab[next].free_previous = kNone;
+  } else {
+    unmark(bin);
+  }
 }
 
-inline FreeSet::Position FreeSet::lower_bound(uint64_t size) const {
+// Most often a block that shrinks or grows a little keeps its place.
+FRAGSCOPE_HOT void FreeSet::shrink(Block* slab, Found found, uint64_t address, uint64_t size) {
+  Block& block = slab[found.block];
   const uint32_t bin = bin_of(size);
-  const uint32_t found = next_bin(bin);
-  if (found != bin) return first_of(found);
-  for (uint32_t leaf = first_leaf_[bin]; leaf != kNone; leaf = leaves_[leaf].next) {
-    const Leaf& target = leaves_[leaf];
-    if (target.entries[target.count - 1].size < size) continue;
-    uint32_t slot = 0;
-    while (target.entries[slot].size < size) ++slot;
-    return {leaf, slot};
+  if (bin == found.bin && block.free_previous == kNone) {
+    block.address = address;
+    block.size = size;
+    return;
   }
-  return first_of(next_bin(bin + 1));
+  erase(slab, found);
+  block.address = address;
+  block.size = size;
+  insert(slab, found.block, bin);
+}
+
+FRAGSCOPE_HOT void FreeSet::succeed(Block* slab, BlockIndex index, BlockIndex heir) {
+  const Block& block = slab[index];
+  const uint32_t before = bin_of(block.size);
+  const uint32_t bin = bin_of(slab[heir].size);
+  if (bin != before || (block.free_previous & block.free_next) != kNone) {
+    erase(slab, index, before);
+    return insert(slab, heir, bin);
+  }
+  slab[index].free = false;
+  slab[heir].free = true;
+  slab[heir].free_previous = slab[heir].free_next = kNone;
+  heads_[bin] = heir;
+}
+
+FRAGSCOPE_HOT FreeSet::Found FreeSet::search(const Block* slab, uint64_t size) const {
+  uint32_t bin = bin_of(size);
+  BlockIndex at = heads_[bin];
+  if (at < kTree) {
+    do {
+      if (slab[at].size >= size) return {at, bin};
+      at = slab[at].free_next;
+    } while (at != kNone);
+  } else if (at == kTree) {
+    const Tree& tree = trees_.at(bin);
+    const auto place = tree.lower_bound({size, 0, 0, kNone});
+    if (place != tree.end()) return {place->block, bin};
+  }
+  bin = next_bin(bin + 1);
+  return {first_of(bin), bin};
 }
 
 }  // namespace fragscope::model

@@ -27,6 +27,11 @@ uint64_t next_division(uint64_t size, uint64_t divisions) {
 
 }  // namespace
 
+bool has_divisions(const AllocatorConfig& config) {
+  const auto& all = config.roundup_power2_divisions;
+  return std::any_of(all.begin(), all.end(), [](uint64_t divisions) { return divisions != 0; });
+}
+
 uint64_t round_request(uint64_t requested, const AllocatorConfig& config,
                        const VersionProfile& profile) {
   if (requested < kMinBlockSize) return kMinBlockSize;

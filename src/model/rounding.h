@@ -20,6 +20,12 @@ inline constexpr uint64_t kRoundLarge = 2 * kMiB;      // in this unit
 // Nothing overflows up to here.
 inline constexpr uint64_t kMaxRequest = (uint64_t{1} << 60) - 1;
 
+// Are there roundup_power2_divisions? Without them round_request() is round_plainly().
+bool has_divisions(const AllocatorConfig& config);
+inline uint64_t round_plainly(uint64_t requested) {
+  return (requested + (kMinBlockSize - 1)) / kMinBlockSize * kMinBlockSize;
+}
+
 // Size of the block that a request needs (round_size). `requested`: 1 to kMaxRequest.
 uint64_t round_request(uint64_t requested, const AllocatorConfig& config,
                        const VersionProfile& profile);

@@ -122,7 +122,7 @@ class BlockPlane {
   };
   using Ranges = std::map<uint64_t, Range>;
   static constexpr unsigned kPageBits = 20;
-  static constexpr size_t kPages = 1024;
+  static constexpr size_t kPages = 4096;
   static constexpr uint32_t kSourceFlags =
       kFlagSourceAdaptor | kFlagSourceReport | kFlagSourceApi | kFlagSourceSnapshot;
 

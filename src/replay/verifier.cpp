@@ -60,15 +60,18 @@ void DeviceVerifier::on_alloc(const BlockOp& op, OpSpan own) {
             "the trace lacks the size");
     return;
   }
-  complete_recorded(own);
-  end_pools_of(own);
-  note_releases(own);
+  releases_.clear();
+  if (!own.empty()) {
+    complete_recorded(own);
+    end_pools_of(own);
+    note_releases(own);
+  }
   const uint64_t calls_before = counts_.segment_calls;
   provider_.begin_call(own, 0);
   const MallocResult predicted = pools_.malloc(*model_, pool_of(op), request, stream_of(op));
   const bool asked_device = counts_.segment_calls != calls_before;
   const bool calls_match = provider_.end_call();
-  forget_completed(own);
+  if (!own.empty()) forget_completed(own);
   const bool place_matches = predicted.ok() && predicted.address == op.address &&
                              (op.size == kUnknown || op.size == predicted.block_size);
   if (place_matches) {
@@ -118,8 +121,7 @@ void DeviceVerifier::on_oom(const BlockOp& op, OpSpan own) {
   forget_completed(own);
   if (!predicted.ok()) ++counts_.address_matches;
   if (!available_at_oom_ && fact.device_free) {
-    available_at_oom_ =
-        *fact.device_free + static_cast<uint64_t>(model_->stats().reserved_bytes.all.current);
+    available_at_oom_ = *fact.device_free + model_->reserved_bytes();
   }
   keep_first(at_oom_, op.seq, op.time_ns, *model_);
   if (!predicted.ok() && calls_match) return;
@@ -172,10 +174,6 @@ void DeviceVerifier::on_completions(OpSpan own) {
   complete_recorded(own);
   model_->process_events();
   forget_completed(own);
-}
-
-void DeviceVerifier::on_free(const BlockOp& op) {
-  if (model_->free(op.address) == model::FreeOutcome::kUnknown) ++counts_.unknown_frees;
 }
 
 void DeviceVerifier::on_free_pending(const BlockOp& op) {

@@ -94,7 +94,10 @@ class DeviceVerifier {
   void on_oom(const BlockOp& op, OpSpan own);
   void on_empty_cache(OpSpan own);
   void on_completions(OpSpan own);
-  void on_free(const BlockOp& op);
+  // Here, so that of most frees no BlockOp is ever made.
+  void on_free(const BlockOp& op) {
+    if (model_->free(op.address) == model::FreeOutcome::kUnknown) ++counts_.unknown_frees;
+  }
   void on_free_pending(const BlockOp& op);
   void on_block_size(const BlockOp& op);
 

@@ -58,7 +58,10 @@ class Pass {
 
   // nullptr: maybe not an allocator's op; it is kept until the device turns out to have one.
   VerifyPass::Device* device_of(const BlockOp& op) {
-    if (last_ != nullptr && op.device == last_index_) return last_;
+    return last_ != nullptr && op.device == last_index_ ? last_ : find_device(op);
+  }
+
+  VerifyPass::Device* find_device(const BlockOp& op) {
     const auto found = result_.devices.find(op.device);
     last_index_ = op.device;
     last_ = found != result_.devices.end() ? found->second.get() : nullptr;

@@ -1,8 +1,8 @@
 // Replay of a recorded training trace, repeated to many events: events per second and core, with
 // the decoding of the trace, and the memory it takes.
 //
-// usage: replay_speed TRACE [EVENTS [REPETITIONS [OUTPUT]]]
-// OUTPUT: the repeated trace is written there as well.
+// usage: replay_speed [--verify-only] TRACE [EVENTS [REPETITIONS [OUTPUT]]]
+// --verify-only: no what-if. OUTPUT: the repeated trace is written there as well.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "replay/process_facts.h"
 #include "replay/replayer.h"
@@ -52,11 +53,43 @@ void report(const char* what, size_t events, const Spread& spread) {
               100 * spread.deviation / spread.mean);
 }
 
+// What the model's books take when most blocks are allocated, with the map of addresses that a
+// verify needs.
+void report_memory(const bench::CallCollector& calls) {
+  test::RecordedModel recorded;
+  model::CachingAllocator& allocator = recorded.allocator();
+  allocator.set_observer(nullptr);
+  std::vector<uint64_t> addresses(calls.allocations());
+  const size_t empty = allocator.book_bytes();
+  size_t live = 0;
+  size_t most_live = 0;
+  size_t bytes = 0;
+  for (const bench::ListedCall& call : calls.list()) {
+    if (call.bytes == 0) {
+      allocator.free(addresses[call.number]);
+      --live;
+      continue;
+    }
+    addresses[call.number] = allocator.malloc(call.bytes, call.stream).address;
+    if (++live < most_live) continue;
+    most_live = live;
+    bytes = allocator.book_bytes() - empty;
+  }
+  std::printf("memory of the model              %zu bytes for %zu live blocks: %.1f bytes/block\n",
+              bytes, most_live, static_cast<double>(bytes) / static_cast<double>(most_live));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  const bool verify_only = argc > 1 && std::string_view(argv[1]) == "--verify-only";
+  if (verify_only) {
+    ++argv;
+    --argc;
+  }
   if (argc < 2) {
-    std::fprintf(stderr, "usage: replay_speed TRACE [EVENTS [REPETITIONS [OUTPUT]]]\n");
+    std::fprintf(stderr,
+                 "usage: replay_speed [--verify-only] TRACE [EVENTS [REPETITIONS [OUTPUT]]]\n");
     return 2;
   }
   auto recorded = trace::TraceReader::open_file(argv[1]);
@@ -82,6 +115,7 @@ int main(int argc, char** argv) {
   std::printf("%s: %zu calls, repeated to %zu events, %.2f bytes/event\n", argv[1],
               calls.list().size(), events,
               static_cast<double>(bytes.size()) / static_cast<double>(events));
+  report_memory(calls);
   auto reader = trace::TraceReader::open_bytes(std::move(bytes), "repeated");
   if (!reader) return 3;
   report("decode", events, measure(repetitions, [&] {
@@ -98,11 +132,12 @@ int main(int argc, char** argv) {
          }));
   replay::ReplayOptions what_if;
   what_if.alloc_conf = "max_split_size_mb:128";
-  if (!std::getenv("ONLY_VERIFY"))
+  if (!verify_only) {
     report("verify and what-if", events, measure(repetitions, [&] {
              const auto result = replay::replay_process(stream, facts, what_if);
              perfect = perfect && result && result->mode == replay::ReplayMode::what_if;
            }));
+  }
   if (!perfect) std::fprintf(stderr, "replay_speed: a prediction was wrong\n");
   return perfect ? 0 : 1;
 }

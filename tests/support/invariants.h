@@ -68,6 +68,7 @@ class InvariantCheck {
     if (block.allocated && !block.active) return at(block, "allocated but not active");
     if (block.active && !block.mapped) return at(block, "active but not mapped");
     if (!block.mapped && block.range == kNone) return at(block, "unmapped outside a range");
+    if (block.free && block.active) return at(block, "active and free");
     const bool waits = block.event_count > 0 || block.deferred;
     if (!block.allocated && block.active && !waits) return at(block, "active without a reason");
     if (block.allocated && waits) return at(block, "allocated and waiting");
@@ -97,19 +98,21 @@ class InvariantCheck {
     size_t members = 0;
     for (size_t i = 0; i < a_.arenas_.size(); ++i) {
       const CachingAllocator::Arena& arena = a_.arenas_[i];
+      const Block* const slab = a_.blocks_.slab();
       FreeEntry last;
       size_t seen = 0;
-      for (auto p = arena.free.begin(); p != arena.free.end(); p = arena.free.after(p), ++seen) {
-        const FreeEntry& entry = arena.free.at(p);
-        const Block& block = a_.blocks_[entry.block];
+      BlockIndex before = kNone;
+      for (BlockIndex p = arena.free.first(); p != kNone; p = arena.free.after(slab, p), ++seen) {
+        const Block& block = slab[p];
+        const FreeEntry entry{block.size, block.address, block.number, p};
         if (seen > 0 && !(last < entry)) return at(block, "free set out of order");
+        if (arena.free.before(slab, p) != before) return at(block, "free set linked one way");
         last = entry;
-        const bool fits = block.in_use && block.arena == i && block.mapped && is_free(block);
-        if (!fits || entry.size != block.size || entry.address != block.address) {
-          return at(block, "free set holds a wrong block");
-        }
+        before = p;
+        const bool fits = block.in_use && block.free && block.arena == i && block.mapped;
+        if (!fits || !is_free(block)) return at(block, "free set holds a wrong block");
       }
-      if (seen != arena.free.size()) return "a free set miscounts its entries";
+      if (arena.free.last(slab) != before) return "a free set ends too early";
       for (const BlockIndex index : arena.unmapped) {
         const Block& block = a_.blocks_[index];
         if (!block.in_use || block.arena != i || block.mapped) {
@@ -124,7 +127,7 @@ class InvariantCheck {
   }
 
   std::string check_levels() const {
-    const DeviceStats& s = a_.stats_;
+    const DeviceStats& s = a_.stats();
     const struct {
       const char* name;
       const PoolStat& stat;

@@ -1,4 +1,5 @@
-// FreeSet against a plain sorted set, on sequences that fill, chain, split and empty its leaves.
+// FreeSet against a plain sorted set, on sequences that fill its bins, make trees of them and empty
+// them.
 #include "model/free_set.h"
 
 #include <algorithm>
@@ -25,52 +26,70 @@ class Random {
 
 // Both sets, kept the same.
 struct Pair {
+  BlockTable blocks;
   FreeSet set;
   std::set<FreeEntry> plain;
-  BlockIndex next = 0;
 
   FreeEntry fresh(uint64_t size, uint64_t address, uint32_t tie) {
-    return {size, address, tie, next++};
+    const BlockIndex index = blocks.create();
+    blocks[index].size = size;
+    blocks[index].address = address;
+    blocks[index].number = tie;
+    return {size, address, tie, index};
   }
   void insert(const FreeEntry& entry) {
     if (!plain.insert(entry).second) return;
-    set.insert(entry);
+    set.insert(blocks.slab(), entry.block);
+    CHECK(blocks[entry.block].free);
   }
   void erase(const FreeEntry& entry) {
     plain.erase(entry);
-    set.erase(entry);
+    set.erase(blocks.slab(), entry.block);
+    CHECK_FALSE(blocks[entry.block].free);
+  }
+  void shrink(const FreeEntry& old, const FreeEntry& now) {
+    plain.erase(old);
+    plain.insert(now);
+    set.shrink(blocks.slab(), set.found(blocks.slab(), old.block), now.address, now.size);
+    CHECK(blocks[now.block].size == now.size);
+    CHECK(blocks[now.block].address == now.address);
+    CHECK(blocks[now.block].free);
+  }
+  void succeed(const FreeEntry& old, const FreeEntry& heir) {
+    plain.erase(old);
+    plain.insert(heir);
+    set.succeed(blocks.slab(), old.block, heir.block);
+    CHECK_FALSE(blocks[old.block].free);
+    CHECK(blocks[heir.block].free);
   }
   FreeEntry nth(size_t n) const {
     return *std::next(plain.begin(), static_cast<std::ptrdiff_t>(n));
   }
 
   std::vector<BlockIndex> forwards() const {
-    std::vector<BlockIndex> blocks;
-    for (auto at = set.begin(); at != set.end(); at = set.after(at)) {
-      blocks.push_back(set.at(at).block);
-    }
-    return blocks;
+    std::vector<BlockIndex> order;
+    const Block* const slab = blocks.slab();
+    for (auto at = set.first(); at != kNone; at = set.after(slab, at)) order.push_back(at);
+    return order;
   }
   std::vector<BlockIndex> backwards() const {
-    std::vector<BlockIndex> blocks;
-    for (auto at = set.end(); at != set.begin();) {
-      at = set.before(at);
-      blocks.push_back(set.at(at).block);
-    }
-    return blocks;
+    std::vector<BlockIndex> order;
+    const Block* const slab = blocks.slab();
+    for (auto at = set.last(slab); at != kNone; at = set.before(slab, at)) order.push_back(at);
+    return order;
   }
   bool same() const {
     std::vector<BlockIndex> expected;
     for (const FreeEntry& entry : plain) expected.push_back(entry.block);
     if (forwards() != expected) return false;
     std::reverse(expected.begin(), expected.end());
-    return backwards() == expected && set.size() == plain.size() && set.empty() == plain.empty();
+    return backwards() == expected && set.empty() == plain.empty();
   }
   bool same_bound(uint64_t size) const {
     const auto right = plain.lower_bound(FreeEntry{size, 0, 0, 0});
-    const FreeSet::Position found = set.lower_bound(size);
-    if (right == plain.end()) return found == set.end();
-    return found != set.end() && set.at(found).block == right->block;
+    const FreeSet::Found found = set.search(blocks.slab(), size);
+    if (right == plain.end()) return found.block == kNone;
+    return found.block == right->block && found.bin == set.found(blocks.slab(), right->block).bin;
   }
 };
 
@@ -106,15 +125,20 @@ TEST_CASE("a free set is a sorted set") {
         pair.erase(pair.nth(random.below(pair.plain.size())));
       } else {
         const FreeEntry old = pair.nth(random.below(pair.plain.size()));
-        FreeEntry changed = old;
-        changed.size = act == 8 ? any_size(random, crowd) : old.size + 512 * random.below(3);
-        changed.address += 512 * random.below(5);
-        if (pair.plain.count(changed) != 0) continue;
-        pair.plain.erase(old);
-        pair.plain.insert(changed);
-        const FreeSet::Position at = pair.set.find(old);
-        REQUIRE(pair.set.at(at).block == old.block);
-        pair.set.replace(at, changed);
+        const uint64_t step_size = 512 * (1 + random.below(3));
+        if (act == 8) {
+          const uint64_t size = 1 + random.below(old.size);
+          const FreeEntry less{
+              old.size > step_size && random.below(2) == 0 ? old.size - step_size : size,
+              old.address + 512 * random.below(5), old.tie, old.block};
+          if (less.size == old.size || pair.plain.count(less) != 0) continue;
+          pair.shrink(old, less);
+        } else {
+          const uint64_t size =
+              old.size + (random.below(2) == 0 ? step_size : any_size(random, crowd));
+          const FreeEntry heir = pair.fresh(size, 512 * random.below(1u << 20), old.tie);
+          if (pair.plain.count(heir) == 0) pair.succeed(old, heir);
+        }
       }
       const uint64_t asked = any_size(random, crowd);
       if (!pair.same_bound(asked)) FAIL("seed " << seed << ", step " << step << ": " << asked);
@@ -133,9 +157,10 @@ TEST_CASE("equally large blocks stand by tie, then by address") {
     }
   }
   CHECK(pair.same());
-  CHECK(pair.set.at(pair.set.lower_bound(4096)).tie == 1);
-  CHECK(pair.set.at(pair.set.lower_bound(1)).address == 512);
-  CHECK(pair.set.lower_bound(4097) == pair.set.end());
+  const Block* const slab = pair.blocks.slab();
+  CHECK(slab[pair.set.lower_bound(slab, 4096)].number == 1);
+  CHECK(slab[pair.set.lower_bound(slab, 1)].address == 512);
+  CHECK(pair.set.lower_bound(slab, 4097) == kNone);
 }
 
 TEST_CASE("every size has a place, up to the largest") {
@@ -151,4 +176,21 @@ TEST_CASE("every size has a place, up to the largest") {
     for (const uint64_t asked : {size - 1, size, size + 1}) CHECK(pair.same_bound(asked));
   }
   CHECK(pair.same_bound(UINT64_MAX));
+}
+
+TEST_CASE("a crowded bin is searched as a tree, and is a chain again once it was empty") {
+  Pair pair;
+  std::vector<FreeEntry> crowd;
+  for (uint64_t i = 0; i < 1000; ++i) crowd.push_back(pair.fresh(512, 512 * (i + 1), 0));
+  const size_t chained = pair.set.bytes();
+  for (const FreeEntry& entry : crowd) pair.insert(entry);
+  CHECK(pair.same());
+  CHECK(pair.set.bytes() > chained + 1000 * sizeof(FreeEntry));
+  for (const FreeEntry& entry : crowd) pair.erase(entry);
+  CHECK(pair.same());
+  CHECK(pair.set.bytes() == chained);
+  pair.insert(crowd[1]);
+  pair.insert(crowd[0]);
+  CHECK(pair.same());
+  CHECK(pair.set.bytes() == chained);
 }
