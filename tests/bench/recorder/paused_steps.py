@@ -36,7 +36,8 @@ def main():
             step()
             seconds += [step() for _ in range(STEPS)]
     paused, recorded = (statistics.median(seconds) * 1000 for seconds in spent.values())
-    print(paused, recorded - paused)
+    print(paused, recorded - paused, flush=True)
+    os._exit(0)  # a thread of autograd may abort a process that ends after backward()
 
 
 main()
