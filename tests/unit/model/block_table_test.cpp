@@ -59,3 +59,21 @@ TEST_CASE("a slab entry that is used again is a new block with another generatio
   CHECK(table[again].mapped);
   CHECK(table.create() == 1);
 }
+
+TEST_CASE("a block table that is asked for an address late knows the blocks of before") {
+  BlockTable table;
+  for (uint64_t i = 1; i <= 100; ++i) {
+    const BlockIndex index = table.create();
+    table[index].address = 512 * i;
+    table[index].allocated = i % 3 != 0;
+    if (table[index].allocated) table.link_address(index);
+  }
+  table.unlink_address(0);
+  table[0].allocated = false;
+  const size_t before = table.bytes();
+  CHECK(table.find_allocated(512) == kNone);
+  CHECK(table.bytes() > before);
+  for (uint64_t i = 2; i <= 100; ++i) {
+    CHECK(table.find_allocated(512 * i) == (i % 3 != 0 ? i - 1 : kNone));
+  }
+}
