@@ -192,7 +192,7 @@ BlockIndex CachingAllocator::skip_expandable(const FreeSet& set, BlockIndex at,
     return block.size + blocks_[block.next].size;
   };
   for (BlockIndex next = set.after(blocks_.slab(), at);
-       next != kNone && blocks_[next].range != kNone && reach(blocks_[next]) < reach(blocks_[at]);
+       next != kNone && blocks_[at].range != kNone && reach(blocks_[next]) < reach(blocks_[at]);
        next = set.after(blocks_.slab(), next)) {
     at = next;
   }
