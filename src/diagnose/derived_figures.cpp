@@ -46,7 +46,8 @@ Derived derive(const OomFacts& f) {
       signed_bytes(f[Field::kUnallocated] ? f[Field::kUnallocated] : f[Field::kCached]);
   if (f[Field::kReserved]) {
     d.reserved = signed_bytes(f[Field::kReserved]);
-    if (allocated) d.idle_reserved = *d.reserved - *allocated;
+    // CuPy's one figure is what its pool got, idle memory included.
+    if (allocated && f.family != Family::kCupy) d.idle_reserved = *d.reserved - *allocated;
   } else if (allocated && d.idle_reserved) {
     d.reserved = *allocated + *d.idle_reserved;
   }

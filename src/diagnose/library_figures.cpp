@@ -105,6 +105,21 @@ void MessageCollector::read_rmm_sizes(const Place& place) {
   store(Field::kLimit, limit->value);
 }
 
+// "Available memory of 0 is smaller than requested bytes of 2048" of ONNX Runtime's arena, behind
+// a signature that each compiler spells its own way.
+void MessageCollector::read_arena_free(const Place& place) {
+  constexpr std::string_view kThan = "issmallerthanrequestedbytesof";
+  const auto free = quantity_after(place.text, place.behind, Unit::kOptional);
+  if (!free || !starts_at(place.text, free->end, kThan)) return;
+  open({.text = "availablememoryof", .opens = Opens::kYes, .family = Family::kPoolLimit}, place);
+  if (current_->family != Family::kPoolLimit) return;
+  store(Field::kFree, free->value);
+  const size_t behind = free->end + kThan.size();
+  if (const auto tried = quantity_after(place.text, behind, Unit::kLast)) {
+    store(Field::kTried, tried->value);
+  }
+}
+
 // "failed to allocate CUDA0 buffer of size 151851674624" of ggml.
 void MessageCollector::read_ggml_buffer(const Place& place) {
   if (!stands_before(place.text, place.at, 28, "failedtoallocate")) return;

@@ -286,6 +286,9 @@ void MessageCollector::read_message_special(const Phrase& phrase, const Place& p
     case Special::kRmmSizes:
       read_rmm_sizes(place);
       return;
+    case Special::kArenaFree:
+      read_arena_free(place);
+      return;
     case Special::kGgmlBuffer:
       read_ggml_buffer(place);
       return;

@@ -48,6 +48,7 @@ class MessageCollector {
   void read_vllm_free(const Place& place);
   void read_julia_device(const Place& place);
   void read_rmm_sizes(const Place& place);
+  void read_arena_free(const Place& place);
   void read_ggml_buffer(const Place& place);
   bool pinning_follows(const Place& place) const;
   void read_hint(Hint hint, const Place& place);

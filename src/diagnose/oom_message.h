@@ -46,6 +46,7 @@ enum class Hint : uint8_t {
   kCaptureGraphs,
   kContextCreation,  // the failing call creates a CUDA context
   kShmNamed,         // shared memory is named
+  kHalfReceived,     // an object that a collective or a file hands over, a timeout of one
   kCount,
 };
 using Hints = std::bitset<static_cast<size_t>(Hint::kCount)>;

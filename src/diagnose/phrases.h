@@ -30,6 +30,7 @@ enum class Special : uint8_t {
   kVllmFree,        // "(free/total" follows
   kJuliaDevice,     // "91.54%(in use/total)" follows
   kRmmSizes,        // "current, max, try" follow
+  kArenaFree,       // "N is smaller than requested bytes of M" follows
   kGgmlBuffer,      // a size follows when "failed to allocate" stands in front
   kShmSize,         // a size follows: /dev/shm
   kWorkerCount,     // an integer follows: DataLoader workers

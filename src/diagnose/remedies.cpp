@@ -70,7 +70,18 @@ void fragmentation(const OomFacts& f, Actions& out) {
   out.emplace_back("Record the run (fragscope run) to see which blocks pin the gaps.");
 }
 
+void garbage_size(Actions& out) {
+  out.emplace_back(
+      "Look for the first error above this one (a timeout of a collective, a "
+      "broken checkpoint), and print the shape that is being allocated.");
+}
+
 void exhaustion(const OomFacts& f, Actions& out) {
+  if (f.family == Family::kTooLarge) {
+    garbage_size(out);
+    out.emplace_back("No setting and no card serves it; if the shape is meant, work in pieces.");
+    return;
+  }
   if (f.family == Family::kLibraryStatus || f.family == Family::kLibraryAlloc) {
     out.emplace_back(
         "See nvidia-smi just before it fails: with a full card free some of it (smaller batch, or "
@@ -146,7 +157,7 @@ void memory_cap(const OomFacts& f, Actions& out) {
         "RMM: raise or drop maximum_pool_size, or let the pool spill (managed memory, cudf.spill); "
         "ONNX Runtime: raise gpu_mem_limit, or set arena_extend_strategy to kSameAsRequested so "
         "that "
-        "the arena grows by what is needed.");
+        "the arena grows by what is needed; Triton server: raise --cuda-memory-pool-byte-size.");
     out.emplace_back("See nvidia-smi: a limit above what the card has free does not help.");
     return;
   }
@@ -254,9 +265,7 @@ void unknown(const OomFacts& f, Actions& out) {
           "PYTORCH_CUDA_ALLOC_CONF; inner assertions: update torch and report them.");
       return;
     case Family::kTooLarge:
-      out.emplace_back(
-          "Look for the first error above this one (a timeout of a collective, a "
-          "broken checkpoint), and print the shape that is being allocated.");
+      garbage_size(out);
       return;
     case Family::kNcclUnhandled:
       out.emplace_back("Run again with NCCL_DEBUG=WARN: it names the CUDA error.");

@@ -75,7 +75,9 @@ const Stated kCauses[] = {
      Confidence::kLow,
      {V::kTrueExhaustion, V::kFragmentation},
      "A memory pool refused by its own limit (RMM: maximum_pool_size, by default what was free on "
-     "the card at start; ONNX Runtime: gpu_mem_limit), not the driver."},
+     "the card at start; ONNX Runtime: gpu_mem_limit; Triton server: the CUDA memory pool), not "
+     "the "
+     "driver."},
     {Family::kPaddle,
      V::kTrueExhaustion,
      Confidence::kLow,
@@ -211,11 +213,13 @@ const Stated kCauses[] = {
      "PyTorch refused before asking the device, because per_process_memory_fraction would have "
      "been exceeded."},
     {Family::kTooLarge,
-     V::kUnknown,
+     V::kTrueExhaustion,
      Confidence::kMedium,
-     {},
-     "A request above 1 EB is no lack of memory: its size was computed from garbage (a damaged "
-     "or half-received object, a negative or overflowed shape)."},
+     {V::kUnknown},
+     "No card holds a request of 1 EB or more, whatever else is printed. Mostly nothing so large "
+     "was "
+     "meant: the size was computed from garbage (a negative or overflowed shape, a damaged or "
+     "half-received object)."},
 };
 
 void restate(Explanation& out, Verdict verdict, Confidence confidence, const char* why) {
@@ -254,6 +258,12 @@ void apply_hints(const OomFacts& f, Explanation& out) {
   } else if (f.has(Hint::kSmallerBatch) && is_bare(f.family)) {
     restate(out, V::kTrueExhaustion, Confidence::kLow,
             "A smaller batch is said to help, so it is the amount of data.");
+  }
+  if (f.family == Family::kTooLarge && f.has(Hint::kHalfReceived)) {
+    restate(
+        out, V::kUnknown, Confidence::kMedium,
+        "The text around it names an object that came over the network or from a file: its size "
+        "is what was damaged, so this is no lack of memory.");
   }
   if (f.family == Family::kNoSpace && f.has(Hint::kShmNamed)) {
     restate(out, V::kShm, Confidence::kMedium,

@@ -314,8 +314,11 @@ TEST_CASE("stated causes keep their verdicts") {
   CHECK(explain_text("[HAMi-core ERROR (pid:7 thread=1 allocator.c:53)]: Device 1 OOM "
                      "18446744073707737000 / 12345678901")
             .verdict == Verdict::kMemoryFractionCap);
-  CHECK(explain_text("CUDA out of memory. Tried to allocate more than 1EB memory.").verdict ==
-        Verdict::kUnknown);
+  const char* huge = "CUDA out of memory. Tried to allocate more than 1EB memory.";
+  CHECK(explain_text(huge).verdict == Verdict::kTrueExhaustion);
+  CHECK(explain_text(huge, "broadcast_object_list, rank 3 died").verdict == Verdict::kUnknown);
+  CHECK(explain_text("Failed to allocate memory for requested buffer of size 4611686018427390976")
+            .verdict == Verdict::kTrueExhaustion);
   const auto rejected = explain_text(
       "CUDA out of memory. Allocation was preemptively rejected because it would exceed "
       "per_process_memory_fraction limit. Requested size: 2.00 GiB");
