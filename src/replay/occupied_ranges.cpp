@@ -8,6 +8,13 @@ namespace fragscope::replay {
 OccupiedRanges::OccupiedRanges(uint32_t end)
     : leaves_(std::bit_ceil(std::max(end, 1u))), nodes_(size_t{2} * leaves_) {}
 
+void OccupiedRanges::clear() {
+  for (Node& node : nodes_) {
+    node.all_along.clear();
+    node.sometimes.clear();
+  }
+}
+
 uint64_t OccupiedRanges::place(uint32_t from, uint32_t to, uint64_t size) {
   collect(from, to);
   const uint64_t address = lowest_gap(size);

@@ -15,6 +15,9 @@ class OccupiedRanges {
   // Times are 0 … end - 1.
   explicit OccupiedRanges(uint32_t end);
 
+  // Nothing is taken any more.
+  void clear();
+
   // Takes the lowest `size` bytes that are free during [from, to); their address.
   uint64_t place(uint32_t from, uint32_t to, uint64_t size);
 

@@ -9,7 +9,11 @@ namespace fragscope::replay {
 namespace {
 
 constexpr double kGoodEnough = 1.002;  // of the live peak: no further order is tried
-constexpr int kRepairs = 6;
+constexpr int kRepairs = 8;
+// A plan of many blocks takes a second per attempt: so near to the live peak one attempt in vain is
+// the last.
+constexpr double kNearEnough = 1.01;
+constexpr size_t kManyBlocks = 50'000;
 
 using Order = std::vector<uint32_t>;
 
@@ -25,11 +29,17 @@ uint64_t live_peak(std::span<const PlannedBlock> blocks, uint32_t end) {
   return static_cast<uint64_t>(peak);
 }
 
+uint32_t end_of(std::span<const PlannedBlock> blocks) {
+  uint32_t end = 0;
+  for (const PlannedBlock& block : blocks) end = std::max(end, block.death);
+  return end;
+}
+
 class Planner {
  public:
-  explicit Planner(std::span<const PlannedBlock> blocks) : blocks_(blocks) {
-    for (const PlannedBlock& block : blocks) end_ = std::max(end_, block.death);
-    best_.live_peak = live_peak(blocks, end_);
+  explicit Planner(std::span<const PlannedBlock> blocks)
+      : blocks_(blocks), occupied_(end_of(blocks)) {
+    best_.live_peak = live_peak(blocks, end_of(blocks));
   }
 
   OfflinePlan run() {
@@ -39,9 +49,9 @@ class Planner {
     };
     const auto size = [](const PlannedBlock& block) { return static_cast<double>(block.size); };
     try_order(life);
-    if (!good()) try_order([&](const PlannedBlock& block) { return life(block) * size(block); });
     if (!good()) try_order(size);
-    for (int round = 0; round < kRepairs && !good(); ++round) repair();
+    if (!good()) try_order([&](const PlannedBlock& block) { return life(block) * size(block); });
+    repairs();
     return std::move(best_);
   }
 
@@ -61,27 +71,38 @@ class Planner {
       if (blocks_[a].size != blocks_[b].size) return blocks_[a].size > blocks_[b].size;
       return a < b;
     });
-    place(order);
+    place(order, best_.offsets.empty() ? UINT64_MAX : best_.height);
   }
 
   // Those that reached above the live peak go first next time.
-  void repair() {
+  void repairs() {
     Order order = best_order_;
-    std::stable_partition(order.begin(), order.end(), [&](uint32_t block) {
-      return last_[block] + blocks_[block].size > best_.live_peak;
-    });
-    place(order);
-    best_order_ = order;
+    last_ = best_.offsets;
+    for (int round = 0; round < kRepairs && !good(); ++round) {
+      Order next = order;
+      std::stable_partition(next.begin(), next.end(), [&](uint32_t block) {
+        return last_[block] + blocks_[block].size > best_.live_peak;
+      });
+      if (next == order) return;  // the same order gives the same plan once more
+      order = std::move(next);
+      const uint64_t before = best_.height;
+      place(order, UINT64_MAX);
+      const bool near =
+          static_cast<double>(before) <= kNearEnough * static_cast<double>(best_.live_peak);
+      if (best_.height == before && near && blocks_.size() >= kManyBlocks) return;
+    }
   }
 
-  void place(const Order& order) {
-    OccupiedRanges occupied(end_);
+  // Gives up where the plan reaches `limit`.
+  void place(const Order& order, uint64_t limit) {
+    occupied_.clear();
     last_.resize(blocks_.size());
     uint64_t height = 0;
     for (const uint32_t index : order) {
       const PlannedBlock& block = blocks_[index];
-      last_[index] = occupied.place(block.birth, block.death, block.size);
+      last_[index] = occupied_.place(block.birth, block.death, block.size);
       height = std::max(height, last_[index] + block.size);
+      if (height >= limit) return;
     }
     if (!best_.offsets.empty() && height >= best_.height) return;
     best_.height = height;
@@ -90,9 +111,9 @@ class Planner {
   }
 
   std::span<const PlannedBlock> blocks_;
-  uint32_t end_ = 0;
   OfflinePlan best_;
   Order best_order_;
+  OccupiedRanges occupied_;     // of one attempt after the other: it keeps its memory
   std::vector<uint64_t> last_;  // offsets of the last attempt
 };
 

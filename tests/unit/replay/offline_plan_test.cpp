@@ -84,3 +84,34 @@ TEST_CASE("random plans are valid, near the bound, and the same each time") {
     CHECK(plan_offline(blocks).offsets == plan.offsets);
   }
 }
+
+TEST_CASE("a plan of many blocks is valid and near the bound, though few orders are tried") {
+  std::vector<PlannedBlock> blocks;
+  uint64_t state = 7;
+  const auto random = [&](uint64_t below) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (state >> 33) % below;
+  };
+  constexpr uint32_t kBlocks = 60'000;
+  for (uint32_t birth = 0; birth < kBlocks; ++birth) {
+    const uint64_t life = 1 + random(random(30) == 0 ? 600 : 6);
+    const auto death = static_cast<uint32_t>(std::min<uint64_t>(kBlocks, birth + life));
+    blocks.push_back({512 * (1 + random(30)), birth, death});
+  }
+  const OfflinePlan plan = plan_offline(blocks);
+  CHECK(plan.height == top(blocks, plan.offsets));
+  CHECK(plan.height <= plan.live_peak + plan.live_peak / 10);
+  // Against those that live when it is born.
+  std::vector<uint32_t> live;
+  size_t overlaps = 0;
+  for (uint32_t i = 0; i < kBlocks; ++i) {
+    std::erase_if(live, [&](uint32_t other) { return blocks[other].death <= i; });
+    for (const uint32_t other : live) {
+      overlaps += plan.offsets[i] < plan.offsets[other] + blocks[other].size &&
+                  plan.offsets[other] < plan.offsets[i] + blocks[i].size;
+    }
+    live.push_back(i);
+  }
+  CHECK(overlaps == 0);
+  CHECK(plan_offline(blocks).offsets == plan.offsets);
+}
