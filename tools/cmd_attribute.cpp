@@ -119,6 +119,7 @@ Json device_json(const Attribution& data, const diagnose::StackLines& lines) {
                 {"first_bytes", growth.first_bytes},
                 {"last_bytes", growth.last_bytes},
                 {"median_change_bytes", growth.median_change},
+                {"sure", growth.sure},
                 {"suspects", stacks_json(growth.suspects, lines)}};
   Json requested = data.requests_known ? Json(data.requested_bytes) : Json(nullptr);
   return {

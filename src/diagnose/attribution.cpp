@@ -225,7 +225,10 @@ class Attributor {
     Growth growth;
     const std::vector<uint64_t>& ends = device.timeline.step_ends();
     growth.trained = device.timeline.step() > 0;
-    add_suspects(device, rises_throughout(ends), growth);
+    add_suspects(device, rises_from(ends, kWarmUpSteps), growth);
+    if (growth.suspects.empty() && growth.trained && rises_from(ends, 0)) {
+      add_faint_suspects(device, growth);
+    }
     if (ends.size() <= kWarmUpSteps) return growth;
     growth.steps = ends.size() - kWarmUpSteps;
     growth.first_bytes = ends[kWarmUpSteps];
@@ -241,11 +244,11 @@ class Attributor {
     return growth;
   }
 
-  // Every step after the warm-up ended with more than the one before it.
-  static bool rises_throughout(const std::vector<uint64_t>& ends) {
-    if (ends.size() < kWarmUpSteps + 2) return false;
-    return std::adjacent_find(ends.begin() + kWarmUpSteps, ends.end(), std::greater_equal<>()) ==
-           ends.end();
+  // Every step from `first` on ended with more than the one before it.
+  static bool rises_from(const std::vector<uint64_t>& ends, size_t first) {
+    if (ends.size() < first + 2) return false;
+    return std::adjacent_find(ends.begin() + static_cast<std::ptrdiff_t>(first), ends.end(),
+                              std::greater_equal<>()) == ends.end();
   }
 
   // Blocks that were made after the warm-up and long enough before the end. A short run has few
@@ -272,6 +275,31 @@ class Attributor {
           static_cast<double>(suspect.steps) >= kSuspectShare * static_cast<double>(looked_at);
       const bool always = rises && suspect.steps >= kFewestSteps && suspect.steps == looked_at;
       if (!always && (suspect.steps < kSuspectSteps || !often)) continue;
+      growth.suspects.push_back(suspect);
+      growth.suspect_bytes += suspect.bytes;
+    }
+    most_first(growth.suspects);
+    if (growth.suspects.size() > kMaxSuspects) growth.suspects.resize(kMaxSuspects);
+  }
+
+  // Stacks that left blocks behind in every step that ended, the first ones included: what is made
+  // once (weights, optimizer state) and what the next step overwrites did not.
+  static void add_faint_suspects(const Device& device, Growth& growth) {
+    const uint32_t ended = device.timeline.step();
+    std::map<uint32_t, GrowthSuspect> by_stack;
+    std::map<uint32_t, std::set<uint32_t>> steps;
+    for (const BlockLife& block : device.timeline.survivors()) {
+      if (block.size == kUnknown || !block.told || block.step >= ended) continue;
+      GrowthSuspect& suspect = by_stack[block.stack];
+      suspect.stack = block.stack;
+      suspect.seq = block.seq;
+      suspect.add(block.size);
+      steps[block.stack].insert(block.step);
+    }
+    for (auto& [stack, suspect] : by_stack) {
+      suspect.steps = steps[stack].size();
+      if (suspect.steps != ended) continue;
+      growth.sure = false;
       growth.suspects.push_back(suspect);
       growth.suspect_bytes += suspect.bytes;
     }

@@ -112,7 +112,10 @@ struct Growth {
   uint64_t first_bytes = 0;
   uint64_t last_bytes = 0;
   int64_t median_change = 0;
-  bool trained = true;         // false: there are no steps, the suspects are of calls of the model
+  bool trained = true;  // false: there are no steps, the suspects are of calls of the model
+  // false: the run is too short for the rule above, but each of its steps left blocks of these
+  // stacks behind and ended with more than the one before it.
+  bool sure = true;
   uint64_t suspect_bytes = 0;  // of all suspects, listed or not
   std::vector<GrowthSuspect> suspects;
 };

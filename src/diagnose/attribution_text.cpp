@@ -136,6 +136,11 @@ class Writer {
   void growth() {
     const Growth& growth = data_.growth;
     if (growth.steps < 2 && growth.suspects.empty()) return;
+    if (growth.steps < 2 && growth.trained) {
+      out_ += "\nfrom step to step\n";
+      suspects();
+      return;
+    }
     if (growth.steps < 2) {
       out_ += "\nfrom call to call of the model\n";
       suspects();
@@ -150,6 +155,10 @@ class Writer {
   }
 
   void suspects() {
+    if (!data_.growth.sure) {
+      out_ += "  grows in each of the " + std::to_string(data_.growth.suspects.front().steps) +
+              " steps that ended: a leak, if it goes on; so few steps are no proof\n";
+    }
     for (const GrowthSuspect& suspect : data_.growth.suspects) {
       out_ += "  left behind: " + format_size(suspect.bytes) + " in " +
               std::to_string(suspect.blocks) + " blocks, made in " + std::to_string(suspect.steps) +

@@ -49,6 +49,7 @@ class Remedies {
   }
 
   void leak() {
+    if (!data_.growth.sure) return;  // a suspicion is no remedy
     add("leak", data_.growth.suspect_bytes,
         "let go of what every step leaves behind (fragscope attribute names the lines): detach() "
         "or item() what is kept for logging");

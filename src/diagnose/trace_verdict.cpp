@@ -174,6 +174,7 @@ class Judge {
     switch (finding_.scene.kind) {
       case SceneKind::peak:
         peak();
+        name_faint_growth();
         return std::move(finding_);
       case SceneKind::pinned_refused:
         pinned();
@@ -183,6 +184,7 @@ class Judge {
         refused();
         break;
     }
+    if (finding_.cause != Cause::on_purpose) name_faint_growth();
     add_alternatives();
     finding_.explanation.actions = remedies(*finding_.figures.message, finding_.explanation);
     if (finding_.stranded_in == Stranded::private_pool) {
@@ -197,17 +199,40 @@ class Judge {
   }
 
  private:
+  // Of a run too short to decide anything by it.
+  void name_faint_growth() {
+    if (!faint_ || !finding_.leaks.empty() || finding_.scene.kind == SceneKind::pinned_refused) {
+      return;
+    }
+    take_suspects(*faint_);
+    why("Live memory grew in each of the " + std::to_string(faint_->suspects.front().steps) +
+        " steps that ended: the same places left " + text(faint_->suspect_bytes) +
+        " behind. So few steps are no proof (low confidence); a longer recording tells.");
+    auto& others = finding_.explanation.alternatives;
+    const bool named =
+        std::find(others.begin(), others.end(), Verdict::kLeakSuspected) != others.end();
+    if (!named) others.push_back(Verdict::kLeakSuspected);
+  }
+
+  void take_suspects(const Growth& growth) {
+    finding_.leaks.clear();
+    for (const GrowthSuspect& suspect : growth.suspects) {
+      finding_.leaks.push_back({suspect.stack, suspect.bytes, suspect.blocks, 0, suspect.steps});
+    }
+  }
+
   void take_growth(const Growth& growth) {
+    if (!growth.sure && !growth.suspects.empty()) {
+      faint_ = growth;
+      return;
+    }
     const uint64_t share = growth.trained ? kLeakShare : kCallLeakShare;
     if (growth.suspect_bytes == 0 || growth.suspect_bytes < finding_.split.live / share) return;
     uint64_t by_windows = 0;
     for (const LeakSuspect& suspect : finding_.leaks) by_windows += suspect.bytes;
     if (growth.suspect_bytes <= by_windows) return;
     grown_ = growth.suspect_bytes;
-    finding_.leaks.clear();
-    for (const GrowthSuspect& suspect : growth.suspects) {
-      finding_.leaks.push_back({suspect.stack, suspect.bytes, suspect.blocks, 0, suspect.steps});
-    }
+    take_suspects(growth);
   }
 
   void decide(Verdict verdict, Cause cause, Confidence confidence) {
@@ -465,7 +490,8 @@ class Judge {
   replay::BlockSource source_;
   TraceFinding finding_;
   uint64_t free_ = 0;
-  uint64_t grown_ = 0;  // bytes of growth suspects, if they tell more than the windows
+  uint64_t grown_ = 0;           // bytes of growth suspects, if they tell more than the windows
+  std::optional<Growth> faint_;  // its suspects are not sure
   bool free_known_ = true;
 };
 

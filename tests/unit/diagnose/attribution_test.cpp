@@ -168,6 +168,21 @@ TEST_CASE("attribution: a leak of a few steps is named when every one of them le
   }
 }
 
+TEST_CASE("attribution: growth in each of three or more steps is named, as no proof") {
+  for (const uint32_t steps : {3, 4, 5}) {
+    INFO(steps);
+    CHECK(of_steps(steps, 0).growth.suspects.empty());
+    const Attribution data = of_steps(steps, 65536);
+    REQUIRE(data.growth.suspects.size() == 1);
+    CHECK(data.growth.suspects[0].stack == kLeak);
+    CHECK(data.growth.suspects[0].steps == steps - 1);
+    CHECK_FALSE(data.growth.sure);
+    for (const auto& remedy : memory_remedies(data)) CHECK(remedy.name != "leak");
+  }
+  CHECK(of_steps(2, 65536).growth.suspects.empty());
+  CHECK(of_steps(9, 65536).growth.sure);
+}
+
 TEST_CASE("attribution: remedies are ranked by what the peak could lose") {
   const auto remedies = memory_remedies(of_steps(3, 0));
   std::vector<std::string> names;

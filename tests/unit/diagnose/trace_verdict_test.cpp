@@ -234,6 +234,38 @@ TEST_CASE("trace verdict: a run that grew is told at its peak, also where nothin
   CHECK(finding.leaks[0].steps == 4);
   CHECK(finding.cause == Cause::none);
   CHECK(finding.explanation.alternatives == std::vector<Verdict>{Verdict::kLeakSuspected});
+  // Of few steps: the same place is named, and said to be no proof.
+  growth.sure = false;
+  const TraceFinding faint = judge(scenes[0], facts, measured.source, &growth);
+  REQUIRE(faint.leaks.size() == 1);
+  CHECK(faint.leaks[0].stack == kLeakStack);
+  CHECK(faint.explanation.alternatives == std::vector<Verdict>{Verdict::kLeakSuspected});
+  REQUIRE_FALSE(faint.explanation.why.empty());
+  CHECK(faint.explanation.why.back().find("grew in each of the 4 steps") != std::string::npos);
+  CHECK(faint.explanation.why.back().find("low confidence") != std::string::npos);
+}
+
+TEST_CASE("trace verdict: growth over few steps does not change why a request was refused") {
+  RecordedModel recorded(card(1000));
+  recorded.alloc(900 * kMiB);
+  recorded.alloc(400 * kMiB);
+  replay::ProcessFacts facts;
+  facts.properties["device.0.total_bytes"] = std::to_string(1000 * kMiB);
+  replay::VectorStream stream(recorded.events());
+  const auto measured = metrics::measure_process(stream, facts);
+  const auto scenes = metrics::scenes_of(stream, measured, 4);
+  REQUIRE(scenes.size() == 2);
+  Growth growth;
+  growth.sure = false;
+  growth.suspect_bytes = 700 * kMiB;
+  growth.suspects.push_back({{700 * kMiB, 4}, kLeakStack, 1, 4});
+  for (const auto& scene : scenes) {
+    const TraceFinding with = judge(scene, facts, measured.source, &growth);
+    const TraceFinding without = judge(scene, facts, measured.source);
+    CHECK(with.explanation.verdict == without.explanation.verdict);
+    CHECK(with.cause == without.cause);
+    CHECK(with.leaks.size() == 1);
+  }
 }
 
 TEST_CASE("trace verdict: blocks that wait for another stream are stranded by it, not missing") {
