@@ -18,8 +18,8 @@ void log_mark(EventKind kind, std::string_view text, uint64_t range = kUnknown) 
 struct Session;
 // A mark that somebody outside asked for: no stack, it is nobody's call.
 void log_requested_mark(Session& session, std::string_view text) noexcept;
-// Settings that somebody outside asked for hold from here on; `number` of the request. They are in
-// the property alloc_conf.change.NUMBER too.
+// Settings that somebody outside asked for, or that the program gave its allocator, hold from here
+// on; `number` of the change. They are in the property alloc_conf.change.NUMBER too.
 void log_changed_settings(Session& session, std::string_view settings, uint32_t number) noexcept;
 
 }  // namespace fragscope::shim

@@ -10,6 +10,7 @@
 #include "shim/call_stack.h"
 #include "shim/elf_lookup.h"
 #include "shim/export.h"
+#include "shim/marks.h"
 #include "shim/policy.h"
 #include "shim/recorder.h"
 #include "shim/torch_adaptor/torch_adaptor.h"
@@ -27,6 +28,7 @@ constinit std::atomic<const char*> g_torch_version{nullptr};
 constinit std::atomic<uint64_t> g_told_session{0};
 
 constinit std::atomic<bool> g_allocator_seen{false};
+constinit std::atomic<uint32_t> g_settings_changes{0};
 
 uint32_t source_flag() {
   return g_source.load(std::memory_order_relaxed) == Source::adaptor ? kFlagSourceAdaptor
@@ -136,7 +138,17 @@ void on_tracker_entry(const fragscope_torch_entry* entry) {
   write_block(event);
 }
 
-const fragscope_torch_host kHost = {FRAGSCOPE_TORCH_ADAPTOR_VERSION, on_tracker_entry};
+// Settings that the program gave its allocator itself.
+void on_torch_settings(const char* text, uint64_t bytes) {
+  const ErrnoKeeper keep;
+  Session* const session = current_session();
+  if (session == nullptr || t_state.in_shim || policy::enabled()) return;
+  log_changed_settings(*session, {text, static_cast<size_t>(bytes)},
+                       g_settings_changes.fetch_add(1, std::memory_order_relaxed) + 1);
+}
+
+const fragscope_torch_host kHost = {FRAGSCOPE_TORCH_ADAPTOR_VERSION, on_tracker_entry,
+                                    on_torch_settings};
 
 // <directory>/<build-id>-<version of the adaptor>.so; false when there is no such place.
 bool adaptor_path(char (&path)[4096], const char* id) {

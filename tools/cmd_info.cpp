@@ -94,7 +94,7 @@ std::vector<SettingsChange> changes_of(const ProcessFacts& facts) {
 }
 
 std::string change_text(const SettingsChange& change) {
-  return "changed by ctl set to " + change.settings +
+  return "changed while it ran to " + change.settings +
          (change.seq ? fmt::format(" from event {} on", *change.seq)
                      : std::string(" at a moment that the trace does not have"));
 }

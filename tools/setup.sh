@@ -190,8 +190,8 @@ fi
 # for: the simulated ones stand in.
 if [ -n "$want_clients" ]; then
   make_venv "$cache/clients-venv" \
-    "import numba_cuda, cuda.bindings, filecheck, jax, jax_cuda13_plugin" \
-    "numba-cuda[cu13]" cuda-bindings filecheck psutil cffi jax jax-cuda13-plugin
+    "import numba.cuda.testing, cuda.bindings, filecheck, psutil, cffi, jax, jax_cuda13_plugin" \
+    "numba-cuda[cu13]" cuda-bindings filecheck psutil cffi pytest jax jax-cuda13-plugin
   make_venv "$cache/tensorflow-venv" \
     "import importlib.metadata as m; m.version('tensorflow')" tensorflow
   make_venv "$cache/monitors-venv" "import pynvml, nvitop, gpustat" nvidia-ml-py nvitop gpustat

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-#define FRAGSCOPE_TORCH_ADAPTOR_VERSION 2u
+#define FRAGSCOPE_TORCH_ADAPTOR_VERSION 3u
 
 /* TraceEntry::Action of PyTorch 2.4 and later; the numbers have never changed. */
 enum fragscope_torch_action {
@@ -36,10 +36,13 @@ struct fragscope_torch_entry {
   int32_t pool_known;
 };
 
-/* The shim's side. `entry` is called under the allocator's lock, on the thread that allocates. */
+/* The shim's side. Both are called under the allocator's lock, on the thread that allocates.
+ * `settings`: what the allocator was last told (torch.cuda.memory._set_allocator_settings), when
+ * that is not what the environment or the last such call said; before the first entry under it. */
 struct fragscope_torch_host {
   uint32_t version;
   void (*entry)(const struct fragscope_torch_entry* entry);
+  void (*settings)(const char* text, uint64_t bytes);
 };
 
 /* The adaptor's side. */

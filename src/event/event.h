@@ -51,8 +51,8 @@ inline constexpr uint32_t kFlagServed = 1u << 5;   // answered by the enforced p
 inline constexpr uint32_t kFlagPool = 1u << 6;     // block plane: `text` holds the pool
 inline constexpr uint32_t kFlagAtStart = 1u << 7;  // no call: it was there when recording began
 inline constexpr uint32_t kFlagRefused = 1u << 8;  // a cap refused it, or it failed on purpose
-// mark: settings of the allocator hold from here on; aux = N of the property alloc_conf.change.N,
-// which has them.
+// mark: settings of the allocator, changed by the program or from outside, hold from here on; aux =
+// N of the property alloc_conf.change.N, which has them.
 inline constexpr uint32_t kFlagSettings = 1u << 9;
 
 // PyTorch's name of a private pool (MempoolId_t): (0, 0) the default pools, (n, 0) made by a graph

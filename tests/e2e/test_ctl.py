@@ -160,7 +160,7 @@ def test_settings_change_with_the_next_allocation(fragscope, served):
     assert (mark["text"], mark["seq"]) == (
         "fragscope: settings changed: roundup_power2_divisions:2", change["seq"])
     text = fragscope("info", directory, check=True).stdout.decode()
-    assert f"changed by ctl set to roundup_power2_divisions:2 from event {change['seq']} on" in text
+    assert f"changed while it ran to roundup_power2_divisions:2 from event {change['seq']} on" in text
 
 
 def test_verify_follows_settings_that_changed(fragscope, served):

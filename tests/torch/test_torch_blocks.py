@@ -101,6 +101,55 @@ def test_trace_adds_up_to_torchs_own_figures(build, tmp_path, monkeypatch, scrip
         assert driver == [(e["address"], e["size"]) for e in blocks if e["kind"] == "segment_alloc"]
 
 
+CHANGES = """
+import random, sys, torch
+random.seed(3)
+live = []
+for settings in sys.argv[1:]:
+    if settings:
+        torch.cuda.memory._set_allocator_settings(settings)
+    for _ in range(150):
+        if live and random.random() < 0.5:
+            live.pop(random.randrange(len(live)))
+        else:
+            live.append(torch.empty(int(2 ** random.uniform(10, 27)), dtype=torch.uint8, device="cuda"))
+"""
+THEN = ["max_split_size_mb:64", "roundup_power2_divisions:4,garbage_collection_threshold:0.5",
+        "expandable_segments:True", "max_split_size_mb:40", "expandable_segments:False"]
+
+
+@pytest.mark.parametrize("environment, steps, told", [
+    ("", ["", *THEN], THEN),
+    ("", ["expandable_segments:True"], ["expandable_segments:True"]),  # before the first tensor
+    ("max_split_size_mb:64", ["", "roundup_power2_divisions:2"], ["roundup_power2_divisions:2"]),
+    ("max_split_size_mb:64", [""], []),
+    ("", ["", ""], []),
+])
+def test_settings_that_the_program_changes_are_told_and_verified(
+        build, tmp_path, monkeypatch, environment, steps, told):
+    for variable in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        monkeypatch.delenv(variable, raising=False)
+    if environment:
+        monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", environment)
+    script, out = tmp_path / "changes.py", tmp_path / "run.fsr"
+    script.write_text(CHANGES)
+    subprocess.run([build / "bin/fragscope", "run", "-q", "--gpu", "24GiB", "-o", out, "--", sys.executable,
+                    "-W", "ignore", script, *steps], check=True, timeout=300)
+
+    def read(*command):
+        done = subprocess.run([build / "bin/fragscope", *command, "--json", out], capture_output=True,
+                              text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)["processes"][0]
+
+    changes = read("info")["settings_changes"]
+    assert [change["settings"] for change in changes] == told
+    assert all(change["seq"] is not None for change in changes)
+    verified = read("replay", "--strict")["devices"][0]["verify"]
+    assert verified["address_matches"] == verified["block_events"] > 50
+    assert verified["segment_matches"] == verified["segment_calls"] > 0
+
+
 POOLS = """
 import random, torch
 random.seed(5)

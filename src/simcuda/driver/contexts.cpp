@@ -146,6 +146,8 @@ CUresult CUDAAPI cuCtxDestroy_v2(CUcontext context) {
     Device& device = *context->device;
     if (current_context() == context) pop_context();
     end_allocations(state, [&](CUcontext owner) { return owner == context; });
+    context->ended = true;
+    state.ended_contexts.push_back(std::move(found->second));
     state.contexts.erase(found);
     bool in_use = device.primary_references > 0;
     for (const auto& [handle, other] : state.contexts) in_use |= other->device == &device;

@@ -139,7 +139,16 @@ CUresult ready_state(DriverState*& state) {
   return g_forked.load(std::memory_order_relaxed) ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
 }
 
-CUcontext current_context() { return t_depth == 0 ? nullptr : t_stack[t_depth - 1]; }
+CUcontext context_on_top() { return t_depth == 0 ? nullptr : t_stack[t_depth - 1]; }
+
+CUcontext current_context() {
+  const CUcontext top = context_on_top();
+  return top != nullptr && top->ended ? nullptr : top;
+}
+
+CUresult why_there_is_none() {
+  return context_on_top() != nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
+}
 
 void set_current_context(CUcontext context) {
   if (t_depth == 0) t_depth = 1;

@@ -88,6 +88,7 @@ struct DriverState {
 
   uint64_t next_id = 1;
   std::map<CUcontext, std::unique_ptr<CUctx_st>> contexts;  // not the primary ones
+  std::vector<std::unique_ptr<CUctx_st>> ended_contexts;    // destroyed, maybe current somewhere
   std::map<CUstream, std::unique_ptr<CUstream_st>> streams;
   std::map<CUevent, std::unique_ptr<CUevent_st>> events;
   std::map<uint64_t, std::unique_ptr<Capture>> captures;
@@ -117,8 +118,10 @@ struct DriverState {
 CUresult ready_state(DriverState*& state);
 CUresult initialise_driver();
 
-// The context stack of the calling thread.
-CUcontext current_context();
+// The context stack of the calling thread; under the lock.
+CUcontext current_context();   // null: none, or it was destroyed
+CUcontext context_on_top();    // whatever its state
+CUresult why_there_is_none();  // of current_context()
 void set_current_context(CUcontext context);
 bool push_context(CUcontext context);
 CUcontext pop_context();
@@ -156,7 +159,7 @@ CUresult with_context(Body body, const char* function = __builtin_FUNCTION()) no
   return with_state(
       [&](DriverState& state) -> CUresult {
         const CUcontext context = current_context();
-        if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+        if (context == nullptr) return why_there_is_none();
         return body(state, *context);
       },
       function);

@@ -225,13 +225,14 @@ CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned int fl
 CUresult CUDAAPI cuCtxGetCurrent(CUcontext* context) {
   return with_state([&](DriverState&) {
     if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *context = current_context();
+    *context = context_on_top();
     return CUDA_SUCCESS;
   });
 }
 
 CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
   return with_state([&](DriverState&) {
+    if (context != nullptr && context->ended) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     set_current_context(context);
     return CUDA_SUCCESS;
   });
@@ -240,6 +241,7 @@ CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
 CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext context) {
   return with_state([&](DriverState&) {
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context->ended) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return push_context(context) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   });
 }
@@ -272,6 +274,7 @@ CUresult CUDAAPI cuCtxGetId(CUcontext handle, unsigned long long* id) {
   return with_state([&](DriverState&) {
     const CUcontext context = handle != nullptr ? handle : current_context();
     if (context == nullptr || id == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context->ended) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *id = context->id;
     return CUDA_SUCCESS;
   });

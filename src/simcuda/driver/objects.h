@@ -60,6 +60,7 @@ struct CUctx_st {
   fragscope::simcuda::Device* device = nullptr;
   unsigned flags = 0;
   bool primary = false;
+  bool ended = false;  // destroyed; threads may still have it in their stacks
   uint64_t id = 0;
   CUstream_st legacy;
   std::map<unsigned, std::unique_ptr<CUstream_st>> per_thread;

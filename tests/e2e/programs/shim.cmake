@@ -72,4 +72,7 @@ foreach(target shim_fake_c10 shim_fake_c10_cuda shim_fake_adaptor shim_torch)
 endforeach()
 set_target_properties(shim_fake_c10 PROPERTIES OUTPUT_NAME c10)
 set_target_properties(shim_fake_c10_cuda PROPERTIES OUTPUT_NAME c10_cuda)
-set_target_properties(shim_fake_adaptor PROPERTIES PREFIX "" OUTPUT_NAME 0123456789abcdef-2)
+file(STRINGS "${PROJECT_SOURCE_DIR}/shim/torch_adaptor/torch_adaptor.h" adaptor_version
+     REGEX "^#define FRAGSCOPE_TORCH_ADAPTOR_VERSION")
+string(REGEX MATCH "[0-9]+" adaptor_version "${adaptor_version}")
+set_target_properties(shim_fake_adaptor PROPERTIES PREFIX "" OUTPUT_NAME 0123456789abcdef-${adaptor_version})

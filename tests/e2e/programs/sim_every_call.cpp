@@ -243,6 +243,36 @@ void captured(CUstreamCaptureMode mode) {
   OK(cuStreamDestroy(stream));
 }
 
+// A context's end pops it once and for the calling thread alone: elsewhere it stays on top,
+// destroyed.
+void context_that_ended(CUdevice device) {
+  CUcontext own = nullptr, top = nullptr;
+  CUdeviceptr refused = 0;
+  CUdevice answer = 0;
+#if CUDA_VERSION >= 13000
+  OK(cuCtxCreate(&own, nullptr, 0, device));
+#else
+  OK(cuCtxCreate(&own, 0, device));
+#endif
+  OK(cuCtxPushCurrent(own));
+  OK(cuCtxDestroy(own));
+  EXPECT(cuCtxGetDevice(&answer), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT(cuMemAlloc(&refused, 4096), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT(cuCtxSetCurrent(own), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  CUmemAllocationProp wanted{};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemGenericAllocationHandle physical = 0;
+  int fd = -1;
+  OK(cuMemCreate(&physical, kPage, &wanted, 0));  // takes no context
+  OK(cuMemExportToShareableHandle(&fd, physical, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  close(fd);
+  OK(cuMemRelease(physical));
+  OK(cuCtxPopCurrent(&top));
+  if (top != own) ++g_failures;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -275,6 +305,7 @@ int main(int count, char** words) {
 #endif
   OK(cuMemAlloc(&left, 30 << 20));  // ends with its context
   OK(cuCtxDestroy(own));
+  context_that_ended(device);
   OK(cuDevicePrimaryCtxRetain(&primary, device));
   OK(cuDevicePrimaryCtxRelease(device));  // not the last reference
   OK(cuDevicePrimaryCtxReset(device));
