@@ -135,6 +135,14 @@ std::optional<OpenLog> create_in(const std::string& directory, const Wanted& wan
   return std::nullopt;
 }
 
+// Says in the run directory why it holds no log. The file is empty: no limit is in its way.
+bool leave_note(const std::string& directory) {
+  const std::string path = directory + "/" + log::kFileLimitName;
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd >= 0) ::close(fd);
+  return fd >= 0;
+}
+
 }  // namespace
 
 std::optional<OpenLog> create_log(uint64_t capacity_bytes, bool ring, uint64_t random) noexcept
@@ -155,7 +163,9 @@ std::optional<OpenLog> create_log(uint64_t capacity_bytes, bool ring, uint64_t r
   const std::string directory = run_directory();
   if (directory.empty()) return std::nullopt;
   std::optional<OpenLog> log = create_in(directory, wanted);
-  if (!log) rmdir(directory.c_str());  // only when it is empty
+  if (!log && !(allowed < kSmallestLog && leave_note(directory))) {
+    rmdir(directory.c_str());  // only when it is empty
+  }
   return log;
 } catch (...) {
   return std::nullopt;

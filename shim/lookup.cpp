@@ -120,6 +120,13 @@ bool is_defined_beside_us(const char* name) {
       const_cast<char*>(name));
 }
 
+// The loader knows the program by an empty name.
+bool is_of_library(const void* address) {
+  if (address == nullptr) return false;
+  const LoadedObject object = object_of(address);
+  return !object || object.path[0] != '\0';
+}
+
 }  // namespace
 
 void* substitute_symbol(const char* name, void* real) noexcept {
@@ -153,8 +160,10 @@ extern "C" {
 // Called from lookup_entry.cpp for RTLD_DEFAULT and RTLD_NEXT. The name itself; or, since no
 // library has it but this one and the program must be told that there is no such function, the same
 // with a blank behind it, which no library has. Afterwards the entry's pointers to the real
-// functions are set.
-__attribute__((visibility("hidden"), used)) const char* fragscope_name_to_ask(const char* name) {
+// functions are set. `caller`: where the look-up returns to, whose scope counts; null: the global
+// one.
+__attribute__((visibility("hidden"), used)) const char* fragscope_name_to_ask(const char* name,
+                                                                              const void* caller) {
   using namespace fragscope::shim;
   static thread_local char absent[96];
   const ErrnoKeeper keep;
@@ -164,9 +173,11 @@ __attribute__((visibility("hidden"), used)) const char* fragscope_name_to_ask(co
   const LoadedObject own = object_of(reinterpret_cast<const void*>(&fragscope_name_to_ask));
   if (find_symbol(own, name) == nullptr) return name;
   if (real != nullptr && real(RTLD_NEXT, name) != nullptr) return name;
-  // Not behind us in the global scope; a library that is loaded locally may have it.
+  // Not behind us in the global scope, which is all that the program itself sees; a library may see
+  // what was loaded with it.
   const size_t length = std::strlen(name);
-  if (is_defined_beside_us(name) || length + 2 > sizeof absent) return name;
+  if (length + 2 > sizeof absent) return name;
+  if (is_of_library(caller) && is_defined_beside_us(name)) return name;
   std::memcpy(absent, name, length);
   absent[length] = ' ';
   absent[length + 1] = '\0';
@@ -199,7 +210,7 @@ __attribute__((visibility("hidden"), used)) void* fragscope_dlsym(void* handle, 
   if (real == nullptr) return nullptr;
   void* const found = real(handle, name);
   if (is_ours(found)) {
-    if (const char* const asked = fragscope_name_to_ask(name); asked != name) {
+    if (const char* const asked = fragscope_name_to_ask(name, nullptr); asked != name) {
       return real(handle, asked);
     }
   }
@@ -216,7 +227,7 @@ __attribute__((visibility("hidden"), used)) void* fragscope_dlvsym(void* handle,
   if (real == nullptr) return nullptr;
   void* const found = real(handle, name, version);
   if (is_ours(found)) {
-    if (const char* const asked = fragscope_name_to_ask(name); asked != name) {
+    if (const char* const asked = fragscope_name_to_ask(name, nullptr); asked != name) {
       return real(handle, asked, version);
     }
   }

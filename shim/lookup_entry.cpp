@@ -25,6 +25,7 @@
       "  push %rsi\n  .cfi_adjust_cfa_offset 8\n" \
       "  push %rdx\n  .cfi_adjust_cfa_offset 8\n" \
       "  mov %rsi, %rdi\n"                        \
+      "  mov 24(%rsp), %rsi\n"                    \
       "  call fragscope_name_to_ask\n"            \
       "  pop %rdx\n  .cfi_adjust_cfa_offset -8\n" \
       "  pop %rsi\n  .cfi_adjust_cfa_offset -8\n" \
@@ -63,6 +64,7 @@
       "  stp x0, x1, [sp, #16]\n"                    \
       "  str x2, [sp, #32]\n"                        \
       "  mov x0, x1\n"                               \
+      "  mov x1, x30\n"                              \
       "  bl fragscope_name_to_ask\n"                 \
       "  mov x1, x0\n"                               \
       "  ldr x0, [sp, #16]\n"                        \

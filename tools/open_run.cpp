@@ -14,6 +14,7 @@
 #include "import/read_snapshot.h"
 #include "import/snapshot_to_trace.h"
 #include "log/log_layout.h"
+#include "log/shared_region.h"
 #include "replay/process_facts.h"
 #include "tools/command.h"
 #include "trace/text_events.h"
@@ -140,6 +141,13 @@ Result<OpenRun> open_directory(const std::string& path) {
   read_host(opened);
   if (opened.files == 0 && !opened.run.info) {
     if (info.error().code != ErrorCode::kNotFound) return info.error();
+    if (fs::exists(fs::path(path) / log::kFileLimitName)) {
+      return Error{ErrorCode::kNoSpace,
+                   fmt::format("{}: nothing was recorded: the files of the process may not be as "
+                               "large as a log of 3 MiB (ulimit -f): raise the limit, or use "
+                               "fragscope run, which takes it into account",
+                               path)};
+    }
     return Error{ErrorCode::kForeign, fmt::format("{}: not a run directory (no run.json, no "
                                                   "traces)",
                                                   path)};

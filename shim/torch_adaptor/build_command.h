@@ -23,13 +23,13 @@ inline bool torch_has_tracker(int major, int minor) {
 }
 
 inline std::vector<std::string> torch_adaptor_command(const TorchAdaptorBuild& build) {
-  const bool at_least_2_15 =
-      build.torch_major > 2 || (build.torch_major == 2 && build.torch_minor >= 15);
+  const bool at_least_2_14 =  // its headers name std::strong_ordering
+      build.torch_major > 2 || (build.torch_major == 2 && build.torch_minor >= 14);
   // Wheels up to 2.6 were built with the old std::string; 2.7 changed it.
   const bool new_abi = build.torch_major > 2 || (build.torch_major == 2 && build.torch_minor >= 7);
   return {
       build.compiler,
-      at_least_2_15 ? "-std=c++20" : "-std=c++17",
+      at_least_2_14 ? "-std=c++20" : "-std=c++17",
       "-O2",
       "-fPIC",
       "-shared",

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 
 import fslog
+import pytest
 from shim_programs import programs  # noqa: F401  (fixture)
 
 
@@ -71,6 +72,19 @@ def test_file_size_limit_stops_the_log_but_not_the_program(programs):
     assert (result.returncode, result.stdout) == (0, b"done\n")
     (log,) = programs.logs()
     assert log.dropped > 0 and len(log.events) + log.dropped == 160000
+
+
+@pytest.mark.parametrize("blocks", [0, 1024])
+def test_a_limit_that_leaves_no_room_for_a_log_is_told(programs, build, tmp_path, blocks):
+    out = tmp_path / "narrow.fsr"
+    command = limited("f", blocks, programs.directory / "shim_basic")
+    env = programs.environment([programs.shim], FRAGSCOPE_OUT=str(out))
+    env.pop("FRAGSCOPE_LOG_DIR", None)
+    result = subprocess.run(command, env=env, capture_output=True)
+    assert (result.returncode, result.stderr) == (3, b"")
+    told = subprocess.run([build / "bin/fragscope", "info", out], capture_output=True, text=True)
+    assert told.returncode != 0 and told.stderr.count("\n") == 1
+    assert str(out) in told.stderr and "ulimit -f" in told.stderr
 
 
 def test_full_log_drops_and_counts(programs):

@@ -1,5 +1,5 @@
 // shim_absent RUNTIME: asks for CUDA's functions in every way while there is no CUDA in the
-// process, and again when there is.
+// process, when there is for those alone who loaded it, and when there is for all.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -31,6 +31,10 @@ int main(int, char** arguments) {
     ask_all(name);
   }
   say("libc", dlsym(RTLD_DEFAULT, "malloc"));
+  void* const local = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
+  if (local == nullptr) return 1;
+  say("local", dlsym(local, "cudaMalloc"));
+  ask_all("cudaMalloc");
   if (dlopen(arguments[1], RTLD_NOW | RTLD_GLOBAL) == nullptr) return 1;
   ask_all("cudaMalloc");
 }
