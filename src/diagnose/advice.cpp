@@ -211,7 +211,7 @@ class Search {
       if (advice.best && each.options >= advice.best->options) continue;
       if (++examined > kKeptAtLeast) break;
       const bool robust = std::all_of(parts.begin(), parts.end(), [&](const CallList& part) {
-        return not_worse_on(part, each);
+        return not_worse_on(part, each, otherwise);
       });
       if (robust) advice.best = each;
     }
@@ -226,8 +226,13 @@ class Search {
     return first_of(device_.calls, static_cast<size_t>(at - seqs.begin()));
   }
 
-  bool not_worse_on(const CallList& list, const TriedSettings& each) {
-    return !better(try_one("", list), try_one(each.settings, list), settings_.objective);
+  // What lets a refused request pass may hold more before it, but must refuse no other.
+  bool not_worse_on(const CallList& list, const TriedSettings& each,
+                    const TriedSettings& otherwise) const {
+    const TriedSettings left = try_one("", list);
+    const TriedSettings right = try_one(each.settings, list);
+    if (each.ooms < otherwise.ooms) return right.ooms <= left.ooms;
+    return !better(left, right, settings_.objective);
   }
 
   void bounds(Advice& advice) {

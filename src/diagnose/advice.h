@@ -11,7 +11,8 @@
 //
 // A setting is advised only if it is better than the default on the whole run and not worse on the
 // run without its last step and without its last two (where no steps are known: cut at 97 % and at
-// 90 % of its calls): advice must not hang on where the recording ended.
+// 90 % of its calls): advice must not hang on where the recording ended. One that lets a refused
+// request pass may hold more before it, if it refuses no other there.
 //
 // Units: bytes. Threads: advise() starts its own and joins them. Errors: none; a process that no
 // what-if can answer must not be passed (RecordedProcess::undecidable).

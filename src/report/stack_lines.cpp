@@ -10,8 +10,11 @@ using symbolize::Frame;
 
 std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-bool is_interpreter(std::string_view module) {
-  const std::string_view name = base_name(module);
+bool is_interpreter(const Frame& frame) {
+  if (frame.module.empty()) {
+    return symbolize::framework_of_function(frame.function) == "the interpreter";
+  }
+  const std::string_view name = base_name(frame.module);
   return name.starts_with("libpython") || name.starts_with("python");
 }
 
@@ -37,6 +40,9 @@ bool is_plumbing(const Frame& frame) {
 
 // "torch", "transformers", "the standard library"; "libtorch_cuda.so".
 std::string family(const Frame& frame) {
+  if (!frame.python && frame.module.empty()) {
+    return std::string(symbolize::framework_of_function(frame.function));
+  }
   if (!frame.python) return std::string(base_name(frame.module));
   for (const std::string_view marker : {"/site-packages/", "/dist-packages/"}) {
     const size_t found = frame.file.rfind(marker);
@@ -58,6 +64,9 @@ size_t end_of_fold(const std::vector<Frame>& frames, size_t at) {
 }
 
 std::vector<Frame> shown(std::vector<Frame> frames) {
+  // A snapshot mixes them, the native ones innermost.
+  std::stable_partition(frames.begin(), frames.end(),
+                        [](const Frame& frame) { return frame.python; });
   const auto native =
       std::find_if(frames.begin(), frames.end(), [](const Frame& frame) { return !frame.python; });
   auto first =
@@ -65,8 +74,7 @@ std::vector<Frame> shown(std::vector<Frame> frames) {
   if (first == frames.end() && native == frames.begin()) first = native;
   auto last = frames.end();
   if (native != frames.begin()) {
-    last = std::find_if(first, frames.end(),
-                        [](const Frame& frame) { return is_interpreter(frame.module); });
+    last = std::find_if(first, frames.end(), is_interpreter);
   }
   std::vector<Frame> result(frames.begin(), native);
   result.insert(result.end(), first, last);

@@ -27,8 +27,9 @@ std::string short_path(const std::string& path) {
   return base_name(path);
 }
 
-// Snapshots hold native frames by name as well: "??", "/src/c10/Exception.cpp".
-bool is_native_source(const std::string& file) {
+// Snapshots hold native frames by name as well: "", "??", "/src/c10/Exception.cpp".
+bool is_native_source(const std::string& file, const std::string& function) {
+  if (file.empty()) return !function.empty() && function[0] != '<';  // "<module>" of text
   if (file == "??") return true;
   for (const char* const end : {".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".cu", ".cuh", ".S"}) {
     if (file.ends_with(end)) return true;
@@ -130,7 +131,7 @@ Frame Symbolizer::State::python_frame(uint32_t id) const {
   frame.python = true;
   const auto at = tables.python_frames.find(id);
   if (at == tables.python_frames.end()) return frame;
-  frame.python = !is_native_source(at->second.file);
+  frame.python = !is_native_source(at->second.file, at->second.function);
   frame.function = at->second.function;
   frame.file = at->second.file;
   frame.line = at->second.line > 0 ? at->second.line : at->second.first_line;
@@ -202,6 +203,53 @@ std::vector<Frame> Symbolizer::resolve_stack(uint32_t stack, uint64_t seq) {
 
 const std::vector<std::string>& Symbolizer::warnings() const { return state_->warnings; }
 
+std::string_view framework_of_function(const std::string& function) {
+  // "at::TensorBase at::detail::_empty<long>": what is returned stands in front of a template.
+  std::string name = without_parameters(function);
+  int depth = 0;
+  for (size_t at = name.size(); at > 0; --at) {
+    const char c = name[at - 1];
+    depth += c == '>' || c == ')' ? 1 : c == '<' || c == '(' ? -1 : 0;
+    if (c != ' ' || depth != 0) continue;
+    name.erase(0, at);
+    break;
+  }
+  struct Prefix {
+    const char* start;
+    const char* framework;
+  };
+  static constexpr Prefix kPrefixes[] = {
+      {"at::", "PyTorch"},
+      {"c10::", "PyTorch"},
+      {"torch::", "PyTorch"},
+      {"THP", "PyTorch"},
+      {"dynamo_", "PyTorch"},
+      {"Py", "the interpreter"},
+      {"_Py", "the interpreter"},
+      {"pyrun_", "the interpreter"},
+      {"pymain_", "the interpreter"},
+      {"run_eval_code", "the interpreter"},
+      {"run_mod", "the interpreter"},
+      {"slot_tp_", "the interpreter"},
+      {"cfunction_", "the interpreter"},
+      {"method_vectorcall", "the interpreter"},
+      {"object_vacall", "the interpreter"},
+      {"type_call", "the interpreter"},
+      {"std::", "the C library"},
+      {"__libc_", "the C library"},
+      {"_start", "the C library"},
+      {"__clone", "the C library"},
+      {"clone", "the C library"},
+      {"start_thread", "the C library"},
+      {"pthread_", "the C library"},
+      {"execute_native_thread_routine", "the C library"},
+  };
+  for (const Prefix& prefix : kPrefixes) {
+    if (name.starts_with(prefix.start)) return prefix.framework;
+  }
+  return {};
+}
+
 bool is_framework(const Frame& frame) {
   if (frame.python) {
     const std::string& file = frame.file;
@@ -211,6 +259,7 @@ bool is_framework(const Frame& frame) {
     }
     return false;
   }
+  if (frame.module.empty()) return !framework_of_function(frame.function).empty();
   const std::string name = base_name(frame.module);
   for (const char* const start :
        {"libfragscope", "libcudart", "libcuda.so", "libc10", "libtorch", "libpython", "python",

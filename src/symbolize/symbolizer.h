@@ -49,6 +49,10 @@ std::string frame_text(const Frame& frame);
 // CUDA, the C and C++ libraries, the recorder.
 bool is_framework(const Frame& frame);
 
+// "PyTorch", "the interpreter", "the C library" or nothing: whose a native function is that is
+// known by its name alone, as snapshots know them.
+std::string_view framework_of_function(const std::string& function);
+
 class Symbolizer {
  public:
   explicit Symbolizer(const trace::TraceTables& tables, Places places = {});

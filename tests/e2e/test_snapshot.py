@@ -114,6 +114,31 @@ def test_report_names_sizes_stacks_and_gaps(fragscope, dump):
     assert any("snapshot that PyTorch wrote" in note for note in process["notes"])
 
 
+@pytest.mark.parametrize("native_file", ["??", ""])
+def test_stacks_of_python_and_native_frames_read_as_those_of_recordings(fragscope, dump, native_file):
+    """PyTorch writes the native frames first; people look for their own lines."""
+    def native(*names):
+        return [{"name": name, "filename": native_file, "line": 0} for name in names]
+    data = whole_run()
+    for entry in data["device_traces"][0]:
+        entry["frames"] = (
+            native("torch::unwind::unwind()", "c10::cuda::CUDACachingAllocator::Native::malloc(void**)",
+                   "at::detail::empty_cuda(c10::ArrayRef<long>)", "at::native::empty_cuda(long)", "mine::kernel(int)")
+            + [{"name": "forward", "filename": "project/model.py", "line": 54}]
+            + native("_PyEval_EvalFrameDefault", "Py_BytesMain", "__libc_start_main"))
+    path = dump(data)
+    report = json.loads(fragscope("report", "--json", path, check=True).stdout)
+    moments = {moment["name"]: moment for moment in report["processes"][0]["devices"][0]["moments"]}
+    expected = ["forward (model.py:54)", "… 2 frames of PyTorch", "mine::kernel"]
+    assert moments["end"]["top_stacks"][0]["stack"] == expected
+    for command in ("explain", "attribute", "report"):
+        text = fragscope(command, path, check=True).stdout.decode()
+        lines = [line.strip() for line in text.splitlines()]
+        at = lines.index("forward (model.py:54)")
+        assert lines[at + 1:at + 3] == ["… 2 frames of PyTorch", "mine::kernel"], command
+        assert "_PyEval" not in text and "CUDACachingAllocator" not in text
+
+
 def mid_run():
     """The same, but recording began when the first two blocks were there."""
     data = whole_run()

@@ -199,6 +199,32 @@ TEST_CASE("Python frames are named by the trace") {
   CHECK_FALSE(is_framework(frames[1]));
 }
 
+TEST_CASE(
+    "native frames that a snapshot knows by name are told from Python's, and whose they are") {
+  trace::TraceTables tables;
+  tables.python_frames[1] = {"at::TensorBase at::detail::_empty_generic<long>(c10::Allocator*)", "",
+                             0, 0};
+  tables.python_frames[2] = {"forward", "/data/net.py", 3, 1};
+  tables.python_frames[3] = {"_PyEval_EvalFrameDefault", "??", 0, 0};
+  tables.python_frames[4] = {"at::Tensor my::op(at::Tensor)", "/data/op.cu", 9, 0};
+  tables.python_frames[5] = {"<module>", "", 1, 1};
+  for (uint64_t id = 1; id <= 5; ++id) tables.stacks[1].push_back(kPythonFrame | id);
+  Symbolizer symbolizer(tables);
+  const std::vector<Frame> frames = symbolizer.resolve_stack(1, 1);
+  REQUIRE(frames.size() == 5);
+  const std::vector<bool> python = {false, true, false, false, true};
+  const std::vector<bool> framework = {true, false, true, false, false};
+  for (size_t i = 0; i < frames.size(); ++i) {
+    INFO(i);
+    CHECK(frames[i].python == python[i]);
+    CHECK(is_framework(frames[i]) == framework[i]);
+  }
+  CHECK(framework_of_function(frames[0].function) == "PyTorch");
+  CHECK(framework_of_function(frames[2].function) == "the interpreter");
+  CHECK(framework_of_function("__libc_start_main") == "the C library");
+  CHECK(framework_of_function("c10::(anonymous namespace)::f(int)") == "PyTorch");
+}
+
 TEST_CASE("one address means what was mapped there at the time") {
   trace::TraceTables tables;
   trace::Module first{0x1000, 0x2000, 0, 1, "/lib/first.so", ""};
