@@ -149,7 +149,7 @@ bool append_walked_frames(CallStack& out, size_t room, size_t depth, const Stack
   }
   const bool cut = frame > first && frame[-1].state.ip != 0;
   out.count += kept;
-  out.truncated = out.truncated || cut;
+  out.truncated = out.truncated || cut || memory->is_cut();
   out.native_hash = cut ? hash_of(frames, kept) : hash;
   return true;
 }

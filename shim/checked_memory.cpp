@@ -29,4 +29,27 @@ bool read_checked(uintptr_t address, void* out, size_t bytes) noexcept {
   return read_proc_mem(address, out, bytes);
 }
 
+uintptr_t readable_until(uintptr_t from, uintptr_t to) noexcept {
+  constexpr size_t kMost = 64;
+  while (from < to) {
+    char read[kMost];
+    iovec pages[kMost];
+    size_t wanted = 0;
+    for (uintptr_t page = from; page < to && wanted < kMost; page += kPageBytes) {
+      pages[wanted++] = {reinterpret_cast<void*>(page), 1};
+    }
+    const iovec local{read, wanted};
+    const ssize_t count = process_vm_readv(getpid(), &local, 1, pages, wanted, 0);
+    if (count > 0) {
+      from += static_cast<size_t>(count) * kPageBytes;
+    } else if (errno == EFAULT || !read_proc_mem(from, read, 1)) {
+      return from;
+    } else {
+      from += kPageBytes;
+    }
+    if (count > 0 && static_cast<size_t>(count) < wanted) return from;
+  }
+  return from;
+}
+
 }  // namespace fragscope::shim

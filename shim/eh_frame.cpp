@@ -2,8 +2,12 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
+
+#include "shim/checked_memory.h"
 
 namespace fragscope::shim {
 namespace {
@@ -19,7 +23,30 @@ constexpr uint8_t kUnsigned4 = 0x03;
 constexpr uint8_t kPcRelative4 = 0x1b;
 constexpr uint8_t kTableRelative4 = 0x3b;
 
-// The information is the linker's and is mapped with its module; `ok` ends what is not understood.
+// Tables may lie: what they lead to is read once it is proved that it can be.
+class Proof {
+ public:
+  // False, for good, where something cannot be read.
+  bool reads(const void* start, uint64_t bytes) {
+    const auto address = reinterpret_cast<uintptr_t>(start);
+    if (address + bytes < address) ok_ = false;
+    for (uintptr_t page = address & ~(kPageBytes - 1); ok_ && page < address + bytes;
+         page += kPageBytes) {
+      if (std::find(std::begin(pages_), std::end(pages_), page) != std::end(pages_)) continue;
+      ok_ = readable_until(page, page + 1) > page;
+      pages_[next_++ % std::size(pages_)] = page;
+    }
+    return ok_;
+  }
+  bool ok() const { return ok_; }
+
+ private:
+  uintptr_t pages_[8]{};
+  size_t next_ = 0;
+  bool ok_ = true;
+};
+
+// Of what is proved; `ok` ends what is not understood.
 struct Cursor {
   const uint8_t* at = nullptr;
   const uint8_t* end = nullptr;
@@ -69,12 +96,14 @@ struct Cursor {
 };
 
 // A record (CIE or FDE) without its length.
-Cursor record_at(const uint8_t* at) {
+Cursor record_at(const uint8_t* at, Proof& proof) {
+  constexpr uint32_t kMost = 1 << 16;  // also leaves out the 64-bit form
   uint32_t length = 0;
+  if (!proof.reads(at, sizeof length)) return {at, at, false};
   std::memcpy(&length, at, sizeof length);
-  constexpr uint32_t kLong = 0xffffffff;
   const uint8_t* const start = at + sizeof length;
-  return {start, start + (length == kLong ? 0 : length), length != kLong};
+  if (length > kMost || !proof.reads(start, length)) return {start, start, false};
+  return {start, start + length, true};
 }
 
 unsigned size_of_encoded(uint8_t encoding) {
@@ -128,9 +157,9 @@ bool read_augmentation(Cursor& in, const char* letters, Common& common) {
   return data.ok;
 }
 
-Common read_common(const uint8_t* at) {
+Common read_common(const uint8_t* at, Proof& proof) {
   Common common;
-  Cursor in = record_at(at);
+  Cursor in = record_at(at, proof);
   if (in.take<uint32_t>() != 0) return common;
   const auto version = in.take<uint8_t>();
   if (version != 1 && version != 3) return common;
@@ -207,7 +236,10 @@ class Program {
   void restore(uint64_t reg) {
     if (Place* const known = row.place_of(reg)) *known = *initial_.place_of(reg);
   }
-  int64_t factored(int64_t offset) const { return offset * common_.data_factor; }
+  int64_t factored(int64_t offset) const {
+    return static_cast<int64_t>(static_cast<uint64_t>(offset) *
+                                static_cast<uint64_t>(common_.data_factor));
+  }
 
   bool short_form(Cursor& in, unsigned form, uint64_t low) {
     if (form == 1) {
@@ -348,12 +380,14 @@ FrameRule rule_of_row(const Row& row) {
 
 // The FDE of `address`, by the sorted table of .eh_frame_hdr: pairs (function, FDE) of 32-bit
 // distances from the section's start.
-const uint8_t* find_record(const uint8_t* header, uint64_t address) {
+const uint8_t* find_record(const uint8_t* header, uint64_t address, Proof& proof) {
+  constexpr size_t kMostHeader = 4 + 8;
+  uint32_t count = 0;
+  if (!proof.reads(header, kMostHeader + sizeof count)) return nullptr;
   if (header[0] != 1 || header[2] != kUnsigned4 || header[3] != kTableRelative4) return nullptr;
   const unsigned pointer_size = size_of_encoded(header[1]);
   if (pointer_size == 0) return nullptr;
   const uint8_t* const counted = header + 4 + pointer_size;
-  uint32_t count = 0;
   std::memcpy(&count, counted, sizeof count);
   const auto* const table = reinterpret_cast<const int32_t*>(counted + sizeof count);
   const auto wanted = static_cast<int64_t>(address - reinterpret_cast<uint64_t>(header));
@@ -361,13 +395,15 @@ const uint8_t* find_record(const uint8_t* header, uint64_t address) {
   uint32_t high = count;
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
-    if (table[2 * middle] <= wanted) {
+    const int32_t* const pair = table + size_t{2} * middle;
+    if (!proof.reads(pair, 2 * sizeof *pair)) return nullptr;
+    if (*pair <= wanted) {
       low = middle + 1;
     } else {
       high = middle;
     }
   }
-  return low == 0 ? nullptr : header + table[2 * (low - 1) + 1];
+  return low == 0 ? nullptr : header + table[size_t{2} * (low - 1) + 1];
 }
 
 // Address and size of what the record is about.
@@ -385,6 +421,24 @@ bool read_range(Cursor& in, uint8_t encoding, uint64_t& start, uint64_t& size) {
   return in.ok;
 }
 
+FrameRule read_rule(const uint8_t* header, uint64_t address, Proof& proof) {
+  const uint8_t* const record = find_record(header, address, proof);
+  if (record == nullptr) return {};
+  Cursor in = record_at(record, proof);
+  const uint8_t* const common_field = in.at;
+  const auto back = in.take<uint32_t>();
+  if (!in.ok || back == 0) return {};
+  const Common common = read_common(common_field - back, proof);
+  uint64_t start = 0;
+  uint64_t size = 0;
+  if (!common.ok || !read_range(in, common.pointers, start, size)) return {};
+  if (address < start || address - start >= size) return {};
+  if (common.has_augmentation) in.skip(in.uleb());
+  Program program(common);
+  if (!program.run_common() || !program.run(in, start, address)) return {};
+  return rule_of_row(program.row);
+}
+
 }  // namespace
 
 #if defined(__x86_64__)
@@ -394,21 +448,11 @@ FrameRule read_frame_rule(uintptr_t return_address) noexcept {
   dl_find_object found{};
   if (_dl_find_object(reinterpret_cast<void*>(address), &found) != 0) return {};
   const auto* const header = static_cast<const uint8_t*>(found.dlfo_eh_frame);
-  const uint8_t* const record = header != nullptr ? find_record(header, address) : nullptr;
-  if (record == nullptr) return {};
-  Cursor in = record_at(record);
-  const uint8_t* const common_field = in.at;
-  const auto back = in.take<uint32_t>();
-  if (!in.ok || back == 0) return {};
-  const Common common = read_common(common_field - back);
-  uint64_t start = 0;
-  uint64_t size = 0;
-  if (!common.ok || !read_range(in, common.pointers, start, size)) return {};
-  if (address < start || address - start >= size) return {};
-  if (common.has_augmentation) in.skip(in.uleb());
-  Program program(common);
-  if (!program.run_common() || !program.run(in, start, address)) return {};
-  return rule_of_row(program.row);
+  if (header == nullptr) return {};
+  Proof proof;
+  FrameRule rule = read_rule(header, address, proof);
+  if (!proof.ok()) rule.kind = FrameRule::Kind::broken;
+  return rule;
 }
 
 #else

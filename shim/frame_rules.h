@@ -5,7 +5,8 @@
 // stack or base pointer plus a constant, the return address lies below it, the caller's base
 // pointer is unchanged or saved at a constant place. Everything else (expressions, signal frames,
 // code without information) is `unknown`, and such a stack is libunwind's. x86-64; elsewhere every
-// frame is unknown.
+// frame is unknown. Information that leads to what cannot be read is `broken`: no unwinder is to
+// follow it.
 //
 // Threads: any. No lock, no allocation; modules are found without the loader's lock.
 #pragma once
@@ -17,13 +18,13 @@
 namespace fragscope::shim {
 
 struct FrameRule {
-  enum class Kind : uint8_t { unknown, outermost, from_sp, from_bp };
+  enum class Kind : uint8_t { unknown, outermost, from_sp, from_bp, broken };
   Kind kind = Kind::unknown;
   uint32_t cfa_offset = 0;  // CFA = stack (base) pointer + this, bytes
   uint32_t bp_offset = 0;   // caller's base pointer: at CFA - this; 0: unchanged
 };
 
-// A rule in one word: kind 2 bits, CFA offset / 8 and base pointer's offset / 8 of 15 bits each.
+// A rule in one word: kind 3 bits, CFA offset / 8 of 15 bits, base pointer's offset / 8 of 14.
 class PackedRule {
  public:
   PackedRule() = default;
@@ -31,16 +32,19 @@ class PackedRule {
   explicit PackedRule(FrameRule rule) {
     const uint32_t cfa = rule.cfa_offset / 8;
     const uint32_t bp = rule.bp_offset / 8;
-    if ((cfa | bp) >> kBits != 0 || (rule.cfa_offset | rule.bp_offset) % 8 != 0) return;
-    word_ = static_cast<uint32_t>(rule.kind) << 2 * kBits | cfa << kBits | bp;
+    if (cfa >> kCfaBits != 0 || bp >> kBpBits != 0) return;
+    if ((rule.cfa_offset | rule.bp_offset) % 8 != 0) return;
+    word_ = static_cast<uint32_t>(rule.kind) << (kCfaBits + kBpBits) | cfa << kBpBits | bp;
   }
-  FrameRule::Kind kind() const { return static_cast<FrameRule::Kind>(word_ >> 2 * kBits); }
-  uint32_t cfa_offset() const { return (word_ >> kBits & kMask) * 8; }
-  uint32_t bp_offset() const { return (word_ & kMask) * 8; }
+  FrameRule::Kind kind() const {
+    return static_cast<FrameRule::Kind>(word_ >> (kCfaBits + kBpBits));
+  }
+  uint32_t cfa_offset() const { return (word_ >> kBpBits & ((1u << kCfaBits) - 1)) * 8; }
+  uint32_t bp_offset() const { return (word_ & ((1u << kBpBits) - 1)) * 8; }
 
  private:
-  static constexpr unsigned kBits = 15;
-  static constexpr uint32_t kMask = (1u << kBits) - 1;
+  static constexpr unsigned kCfaBits = 15;
+  static constexpr unsigned kBpBits = 14;
   uint32_t word_ = 0;
 };
 

@@ -1,5 +1,10 @@
 #include "shim/stack_walk.h"
 
+#include <sys/auxv.h>
+
+#include <algorithm>
+
+#include "shim/checked_memory.h"
 #include "shim/frame_rules.h"
 #include "shim/thread_state.h"
 
@@ -20,10 +25,49 @@ WalkMemory& memory_of_thread() {
 
 const uint64_t* word_at(uint64_t address) { return reinterpret_cast<const uint64_t*>(address); }
 
+uint64_t page_of(uint64_t address) { return address & ~(kPageBytes - 1); }
+
+// What lies above all frames of a thread's own stack: its control block; of the first thread the
+// program's random bytes.
+uint64_t end_of_own_stack(uint64_t sp) {
+  const auto thread = reinterpret_cast<uint64_t>(__builtin_thread_pointer());
+  const uint64_t above = sp < thread ? thread : getauxval(AT_RANDOM);
+  return above > sp ? page_of(above) + kPageBytes : 0;
+}
+
 }  // namespace
 
-bool WalkMemory::holds(const Frame& frame) {
-  return *word_at(frame.state.sp - sizeof(uint64_t)) == frame.state.ip &&
+bool StackWindow::begin(uint64_t sp) noexcept {
+  constexpr uint64_t kMostAtOnce = 4 << 20;
+  const uint64_t page = page_of(sp);
+  const uint64_t end = end_of_own_stack(sp);
+  const bool is_known = end == own_end_ && end != 0;
+  if (is_known && sp >= own_low_) {
+    high_ = own_end_;
+    return true;
+  }
+  const uint64_t gap_end = is_known ? own_low_ : end;  // what is not proved yet ends here
+  if (end == 0 || gap_end - page > kMostAtOnce) {
+    high_ = readable_until(page, page + kPageBytes);
+    return high_ > page;
+  }
+  high_ = readable_until(page, gap_end);
+  if (high_ == gap_end) {
+    own_low_ = page;
+    own_end_ = high_ = end;
+  }
+  return high_ > page;
+}
+
+bool StackWindow::extend(uint64_t from, uint64_t end) noexcept {
+  constexpr uint64_t kAhead = 4 * kPageBytes;
+  high_ = readable_until(std::max(high_, page_of(from)), end + kAhead);
+  return end <= high_;
+}
+
+bool WalkMemory::holds(const Frame& frame) const {
+  return window_.has(frame.state.sp) &&
+         *word_at(frame.state.sp - sizeof(uint64_t)) == frame.state.ip &&
          (frame.bp_from == nullptr || *frame.bp_from == frame.state.bp);
 }
 
@@ -48,10 +92,14 @@ WalkMemory::Step WalkMemory::step(Found& at, KnownFrame*& inside) {
   inside = known;
   const PackedRule rule = known->rule;
   if (rule.kind() == FrameRule::Kind::outermost) return Step::end;
+  if (rule.kind() == FrameRule::Kind::broken) return Step::unreadable;
   if (rule.kind() == FrameRule::Kind::unknown) return Step::unknown;
   const uint64_t base = rule.kind() == FrameRule::Kind::from_sp ? state.sp : state.bp;
   const uint64_t cfa = base + rule.cfa_offset();
   if (cfa <= state.sp || cfa % sizeof(uint64_t) != 0) return Step::unknown;
+  if (rule.bp_offset() > cfa - state.sp) return Step::unknown;
+  const uint64_t lowest = cfa - std::max<uint64_t>(rule.bp_offset(), sizeof(uint64_t));
+  if (!window_.reaches(lowest, cfa)) return Step::unreadable;
   at.bp_from = rule.bp_offset() != 0 ? word_at(cfa - rule.bp_offset()) : nullptr;
   state.ip = *word_at(cfa - sizeof(uint64_t));
   if (at.bp_from != nullptr) state.bp = *at.bp_from;
@@ -77,6 +125,8 @@ bool WalkMemory::walk(FrameState start) noexcept {
   size_t known = count_;  // frames_[known - 1] is the next that could be met
   fresh_count_ = 0;
   KnownFrame* inside = &start_;
+  cut_ = false;
+  if (!window_.begin(start.sp)) return false;
   for (;;) {
     const FrameState& state = at.state;
     while (known > 0 && frames_[known - 1].state.sp < state.sp) --known;
@@ -95,7 +145,8 @@ bool WalkMemory::walk(FrameState start) noexcept {
       return false;
     }
     const Step next = step(at, inside);
-    if (next == Step::end) return keep(0);
+    if (next == Step::unreadable) cut_ = true;
+    if (next == Step::end || cut_) return keep(0);
     if (next == Step::unknown) return false;
   }
 }
@@ -113,7 +164,9 @@ StackWalk::StackWalk(FrameState start, uint64_t generation) noexcept
 }
 
 StackWalk::~StackWalk() {
-  if (memory_ != nullptr) memory_->taken.store(false, std::memory_order_release);
+  if (memory_ == nullptr) return;
+  if (memory_->is_cut()) memory_->forget();
+  memory_->taken.store(false, std::memory_order_release);
 }
 
 }  // namespace fragscope::shim

@@ -7,6 +7,11 @@
 // frames. Nothing is believed that was not read again; the result is what a walk from scratch
 // gives.
 //
+// Call frame information may be wrong (hand-written assembly, a stack that is changed in the middle
+// of a function): nothing is read beyond what was proved to be there. The thread's own stack is
+// proved once, as far as it was used; every other stack by a system call per walk, for it may have
+// been unmapped since.
+//
 // Threads: a WalkMemory belongs to one walk at a time (StackWalk takes one that is free, or none).
 // No lock, no allocation, nobody waits.
 #pragma once
@@ -39,6 +44,25 @@ __attribute__((always_inline)) inline FrameState state_here() {
   return state;
 }
 
+// What can be read above the stack pointer of a walk.
+class StackWindow {
+ public:
+  // Before a walk from `sp`. False: this system refuses to tell what can be read.
+  bool begin(uint64_t sp) noexcept;
+  // [from, end) can be read; `from` is above what was asked for before in this walk.
+  bool reaches(uint64_t from, uint64_t end) noexcept { return end <= high_ || extend(from, end); }
+  // Without looking any further.
+  bool has(uint64_t end) const { return end <= high_; }
+
+ private:
+  bool extend(uint64_t from, uint64_t end) noexcept;
+
+  uint64_t high_ = 0;
+  // Proved, of the own stack of the thread that walked last on its own.
+  uint64_t own_low_ = 0;
+  uint64_t own_end_ = 0;
+};
+
 class WalkMemory {
  public:
   static constexpr size_t kMostFrames = 192;
@@ -51,6 +75,10 @@ class WalkMemory {
 
   // False: some frame has no plain rule, or there are more than kMostFrames.
   bool walk(FrameState start) noexcept;
+  // The last walk ended at a frame whose information leads to what cannot be read: no unwinder
+  // gets further.
+  bool is_cut() const { return cut_; }
+  void forget() { count_ = 0; }
 
   // Outermost first. The first may be no frame: ip 0, where a walk ended at a return address of 0.
   const Frame* frames() const { return frames_; }
@@ -65,16 +93,18 @@ class WalkMemory {
     const uint64_t* bp_from;
   };
 
-  static bool holds(const Frame& frame);
+  bool holds(const Frame& frame) const;
   bool push(const FrameState& state, const uint64_t* bp_from);
   size_t held_from(size_t inner) const;
-  enum class Step : uint8_t { ok, end, unknown };
-  static Step step(Found& at, KnownFrame*& inside);
+  enum class Step : uint8_t { ok, end, unknown, unreadable };
+  Step step(Found& at, KnownFrame*& inside);
   bool keep(size_t outer);
 
   uint64_t generation_ = 0;  // of unloading: addresses mean other functions after it
   size_t count_ = 0;
   size_t fresh_count_ = 0;
+  bool cut_ = false;
+  StackWindow window_;
   KnownFrame start_{};  // guesses where walks begin
   Frame frames_[kMostFrames]{};
   Found fresh_[kMostFrames]{};  // innermost first

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "diagnose/attribution.h"
 #include "diagnose/attribution_text.h"
@@ -38,14 +40,29 @@ std::string at_problem(const std::string& at) {
              : fmt::format("--at: '{}' is none of peak, oom, end, an event's number", at);
 }
 
+std::optional<uint64_t> asked_event(const AttributeOptions& options) {
+  if (options.at == "peak" || options.at == "oom" || options.at == "end") return std::nullopt;
+  return std::stoull(options.at);
+}
+
+uint64_t last_event(replay::EventStream& events) {
+  Event event;
+  events.rewind();
+  while (events.next(event)) {
+  }
+  return event.seq;
+}
+
 // Puts the moment that was asked for in the place of the peak; devices that have none are left out.
-void choose_moment(const AttributeOptions& options, replay::EventStream& events,
+// `last`: number of the process's last event, where one was asked for.
+void choose_moment(const AttributeOptions& options, replay::EventStream& events, uint64_t last,
                    metrics::ProcessMetrics& measured) {
   if (options.at == "peak") return;
   std::map<int32_t, uint64_t> seqs;
   for (const auto& [index, device] : measured.devices) {
     if (!device.heap) continue;
     if (options.at == "oom" && device.ooms.empty()) continue;
+    if (asked_event(options).value_or(0) > last) continue;
     seqs[index] = options.at == "oom"   ? device.ooms.back().seq
                   : options.at == "end" ? UINT64_MAX - 1
                                         : std::stoull(options.at);
@@ -156,6 +173,7 @@ struct Answer {
   Json processes = Json::array();
   std::vector<std::string> warnings;
   uint64_t events = 0;
+  uint64_t last = 0;  // event of all processes, where one was asked for
   bool any_device = false;
 };
 
@@ -165,7 +183,9 @@ void attribute_process(const OpenRun& run, trace::TraceReader& reader,
   const replay::ProcessFacts facts = process_facts(run, reader);
   ProcessEvents events(reader, facts);
   metrics::ProcessMetrics measured = metrics::measure_process(events.stream(), facts);
-  choose_moment(options, events.stream(), measured);
+  const uint64_t last = asked_event(options) ? last_event(events.stream()) : 0;
+  answer.last = std::max(answer.last, last);
+  choose_moment(options, events.stream(), last, measured);
   symbolize::Symbolizer symbols(reader.tables(), options.places);
   diagnose::StackRoles roles(&symbols);
   auto devices = diagnose::attribute(events.stream(), measured, roles, reader.tables().texts);
@@ -182,7 +202,11 @@ void attribute_process(const OpenRun& run, trace::TraceReader& reader,
   if (!options.json) {
     answer.text += (answer.text.empty() ? "process " : "\nprocess ") + pid_text(facts.pid) + " " +
                    one_line(facts.program) + "\n";
-    if (devices.empty()) answer.text += "no blocks of an allocator were recorded\n";
+    if (asked_event(options).value_or(0) > last) {
+      answer.text += fmt::format("its last event is {}\n", last);
+    } else if (devices.empty()) {
+      answer.text += "no blocks of an allocator were recorded\n";
+    }
   }
   for (Attribution& device : devices) {
     device.moment = moment_words(options);
@@ -214,6 +238,12 @@ int run_attribute(const AttributeOptions& options) {
   }
   if (options.pid != 0 && answer.processes.empty()) {
     return fail("no process " + std::to_string(options.pid) + " in " + options.path, kExitUsage);
+  }
+  const auto asked = asked_event(options);
+  if (asked && *asked > answer.last && answer.events > 0) {
+    return fail(fmt::format("--at {}: event {} is not recorded: the last one is {}", *asked, *asked,
+                            answer.last),
+                kExitNo);
   }
   for (const std::string& warning : all_warnings(*run)) answer.warnings.push_back(warning);
   if (options.json) {

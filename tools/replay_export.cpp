@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/bytes.h"
+#include "import/read_snapshot.h"
 #include "metrics/process_metrics.h"
 #include "replay/state_at.h"
 #include "tools/command.h"
@@ -148,6 +149,16 @@ int tell(const ExportOptions& options, const replay::ProcessState& state, uint32
       written.blocks, written.entries));
 }
 
+// A device that no snapshot can have: damaged recordings may name any.
+std::optional<int32_t> device_beyond(const replay::ProcessState& state) {
+  for (const replay::DeviceState& device : state.devices) {
+    if (device.device < 0 || static_cast<size_t>(device.device) >= imported::kMostDevices) {
+      return device.device;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string moment_problem(const std::string& text) {
@@ -175,6 +186,13 @@ int export_snapshot(OpenRun& run, const ExportOptions& options) {
   const int code = reading_exit_code(run, reader->process().event_count);
   if (code != kExitOk) {
     return code == kExitNothingRecorded ? fail(run.path + ": no events were recorded", code) : code;
+  }
+  if (const auto device = device_beyond(*state)) {
+    return fail(
+        fmt::format("{}: process {} used device {}, a snapshot has devices 0 to {}: nothing "
+                    "is written",
+                    run.path, pid_text(reader->process().pid), *device, imported::kMostDevices - 1),
+        kExitInput);
   }
   symbolize::Symbolizer symbolizer(reader->tables(), options.places);
   std::ofstream file(options.output, std::ios::binary | std::ios::trunc);

@@ -13,7 +13,6 @@ namespace {
 
 constexpr uint64_t kBudgetBase = 64 * kMiB;
 constexpr int64_t kOldestProtocol = 2;
-constexpr size_t kMostDevices = 4096;
 
 // Takes the snapshot out of the value that the pickle stands for.
 class TopLevel {

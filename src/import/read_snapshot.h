@@ -14,6 +14,9 @@
 
 namespace fragscope::imported {
 
+// A snapshot has a list for every device up to the last one that was used.
+inline constexpr size_t kMostDevices = 4096;
+
 // Does a file that begins so look like a pickle of protocol 2 or later?
 bool looks_like_pickle(std::span<const std::byte> start);
 

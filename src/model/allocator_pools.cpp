@@ -21,8 +21,9 @@ uint32_t CachingAllocator::make_pool(PoolKind kind, uint32_t owner) {
 
 uint32_t CachingAllocator::find_arena(uint32_t pool, uint64_t stream) {
   std::vector<uint32_t>& arenas = pools_[pool].arenas;
-  auto at = arenas.begin();
-  while (at != arenas.end() && arenas_[*at].stream < stream) ++at;
+  const auto at = std::lower_bound(
+      arenas.begin(), arenas.end(), stream,
+      [&](uint32_t arena, uint64_t wanted) { return arenas_[arena].stream < wanted; });
   if (at != arenas.end() && arenas_[*at].stream == stream) return *at;
   Arena& arena = arenas_.emplace_back();
   arena.stream = stream;

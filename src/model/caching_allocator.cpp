@@ -168,7 +168,7 @@ BlockIndex CachingAllocator::find_free(const Request& request) {
     counts_calls_ = true;
     ++pools_[arena.pool].calls;
   }
-  BlockIndex found = arena.free.lower_bound(blocks_.slab(), request.rounded);
+  BlockIndex found = arena.free.search(blocks_.slab(), request.rounded).block;
   if (found == kNone) return kNone;
   if (blocks_[found].range != kNone) {
     found = skip_expandable(arena.free, found, request);

@@ -14,6 +14,20 @@ uint32_t FreeSet::bin_before(uint32_t bin) const {
   return word * 64 + 63 - static_cast<uint32_t>(std::countl_zero(bits));
 }
 
+BlockIndex FreeSet::search_tree(uint32_t bin, uint64_t size) const {
+  const Tree& tree = trees_.at(bin);
+  const auto place = tree.lower_bound({size, 0, 0, kNone});
+  return place != tree.end() ? place->block : kNone;
+}
+
+BlockIndex FreeSet::lower_bound(const Block* slab, uint64_t size) const {
+  const uint32_t bin = bin_of(size);
+  BlockIndex at = heads_[bin];
+  if (at == kTree) at = search_tree(bin, size);
+  while (at != kNone && slab[at].size < size) at = slab[at].free_next;
+  return at != kNone ? at : first_of(next_bin(bin + 1));
+}
+
 BlockIndex FreeSet::last_of(const Block* slab, uint32_t bin) const {
   if (bin == kNone) return kNone;
   BlockIndex at = heads_[bin];

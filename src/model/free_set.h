@@ -48,11 +48,10 @@ class FreeSet {
     BlockIndex block = kNone;
     uint32_t bin = 0;
   };
-  // First block of at least `size` bytes; kNone if there is none.
-  Found search(const Block* slab, uint64_t size) const;
-  BlockIndex lower_bound(const Block* slab, uint64_t size) const {
-    return search(slab, size).block;
-  }
+  // First block of at least `size` bytes; kNone if there is none. A long walk makes a tree of the
+  // bin, lower_bound() leaves it as it is.
+  Found search(Block* slab, uint64_t size);
+  BlockIndex lower_bound(const Block* slab, uint64_t size) const;
   Found found(const Block* slab, BlockIndex index) const {
     return {index, bin_of(slab[index].size)};
   }
@@ -106,6 +105,7 @@ class FreeSet {
   void plant(Block* slab, uint32_t bin);
   void insert_in_tree(Block* slab, BlockIndex index, uint32_t bin);
   void erase_from_tree(Block* slab, BlockIndex index);
+  BlockIndex search_tree(uint32_t bin, uint64_t size) const;
 
   std::array<uint64_t, kWords> used_{};  // bins in use
   uint32_t used_words_ = 0;              // words of it that are not 0
@@ -194,18 +194,23 @@ FRAGSCOPE_HOT void FreeSet::succeed(Block* slab, BlockIndex index, BlockIndex he
   heads_[bin] = heir;
 }
 
-FRAGSCOPE_HOT FreeSet::Found FreeSet::search(const Block* slab, uint64_t size) const {
+FRAGSCOPE_HOT FreeSet::Found FreeSet::search(Block* slab, uint64_t size) {
   uint32_t bin = bin_of(size);
   BlockIndex at = heads_[bin];
   if (at < kTree) {
+    uint32_t steps = 0;
     do {
       if (slab[at].size >= size) return {at, bin};
       at = slab[at].free_next;
-    } while (at != kNone);
-  } else if (at == kTree) {
-    const Tree& tree = trees_.at(bin);
-    const auto place = tree.lower_bound({size, 0, 0, kNone});
-    if (place != tree.end()) return {place->block, bin};
+    } while (at != kNone && ++steps != kLongWalk);
+    if (at != kNone) [[unlikely]] {
+      plant(slab, bin);
+      at = kTree;
+    }
+  }
+  if (at == kTree) [[unlikely]] {
+    at = search_tree(bin, size);
+    if (at != kNone) return {at, bin};
   }
   bin = next_bin(bin + 1);
   return {first_of(bin), bin};

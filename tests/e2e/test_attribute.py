@@ -105,3 +105,9 @@ def test_moments_that_are_none(fragscope, at, code):
     done = fragscope("attribute", "--at", at, TRACE)
     assert done.returncode == code, done.stderr
     one_line(done.stderr)
+
+
+def test_an_event_that_is_not_recorded(fragscope):
+    done = fragscope("attribute", "--at", "99999", TRACE)
+    assert done.returncode == 1 and not done.stdout
+    assert "event 99999 is not recorded: the last one is" in one_line(done.stderr)

@@ -1,6 +1,7 @@
 """`replay --export-snapshot`: the allocator at a moment as a file that PyTorch could have written."""
 
 import os
+import pathlib
 import pickle
 import subprocess
 
@@ -9,6 +10,7 @@ import pytest
 from test_snapshot import MIB, dump, replayed, whole_run  # noqa: F401 (dump: a fixture)
 from test_torch_run import torch_python  # noqa: F401 (a fixture)
 
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
 SEGMENT = ("device", "address", "total_size", "allocated_size", "active_size", "requested_size", "stream", "segment_type",
            "segment_pool_id", "is_expandable")
 BLOCK = ("address", "size", "requested_size", "state")
@@ -84,6 +86,15 @@ def test_what_cannot_be_exported_is_said(fragscope, dump, tmp_path, options, cod
     done = fragscope("replay", dump(data), "--export-snapshot", tmp_path / "out", *options)
     assert done.returncode == code
     assert done.stderr.decode().count("\n") == 1 and words in done.stderr.decode()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("device", [4096, 2**31 - 1])
+def test_a_device_that_no_snapshot_can_have(fragscope, tmp_path, device):
+    trace = tmp_path / "damaged.trace"
+    trace.write_text((GOLDEN / "replay/false_oom.trace").read_text().replace("device=0", f"device={device}"))
+    done = fragscope("replay", trace, "--export-snapshot", tmp_path / "out")
+    assert done.returncode == 3 and f"used device {device}," in done.stderr.decode()
     assert not (tmp_path / "out").exists()
 
 

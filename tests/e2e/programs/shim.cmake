@@ -24,7 +24,7 @@ foreach(major 12 13)
   target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions -Wl,--version-script=${shim_out}/cudart${major}.map)
 endforeach()
 
-foreach(program basic threads fork exit callbacks lookup majors policy descriptors api direct rare)
+foreach(program basic threads fork exit callbacks lookup majors policy descriptors api direct rare stacks)
   add_executable(shim_${program} ${shim_src}/shim_${program}.cpp)
   shim_test_target(shim_${program})
   target_link_libraries(shim_${program} PRIVATE shim_fake_runtime_13 shim_fake_driver dl)

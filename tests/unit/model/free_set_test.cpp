@@ -85,8 +85,10 @@ struct Pair {
     std::reverse(expected.begin(), expected.end());
     return backwards() == expected && set.empty() == plain.empty();
   }
-  bool same_bound(uint64_t size) const {
+  bool same_bound(uint64_t size) {
     const auto right = plain.lower_bound(FreeEntry{size, 0, 0, 0});
+    const BlockIndex bound = right != plain.end() ? right->block : kNone;
+    if (set.lower_bound(blocks.slab(), size) != bound) return false;
     const FreeSet::Found found = set.search(blocks.slab(), size);
     if (right == plain.end()) return found.block == kNone;
     return found.block == right->block && found.bin == set.found(blocks.slab(), right->block).bin;
@@ -191,6 +193,27 @@ TEST_CASE("a crowded bin is searched as a tree, and is a chain again once it was
   CHECK(pair.set.bytes() == chained);
   pair.insert(crowd[1]);
   pair.insert(crowd[0]);
+  CHECK(pair.same());
+  CHECK(pair.set.bytes() == chained);
+}
+
+TEST_CASE("a bin that is walked far by a search becomes a tree, whatever the order of insertion") {
+  Pair pair;
+  constexpr uint64_t kSize = 33 * 1024;  // in one bin with kSize + 512
+  const size_t chained = pair.set.bytes();
+  // Each one goes before all others: none is walked to.
+  for (uint64_t i = 1000; i > 0; --i) pair.insert(pair.fresh(kSize, kSize * i, 0));
+  CHECK(pair.set.bytes() == chained);
+  CHECK(pair.same_bound(kSize));
+  CHECK(pair.set.bytes() == chained);
+  CHECK(pair.same_bound(kSize + 512));
+  CHECK(pair.set.bytes() > chained + 1000 * sizeof(FreeEntry));
+  CHECK(pair.same());
+  const FreeEntry larger = pair.fresh(kSize + 512, 1 << 20, 0);
+  pair.insert(larger);
+  CHECK(pair.same_bound(kSize + 512));
+  pair.erase(larger);
+  while (!pair.plain.empty()) pair.erase(pair.nth(0));
   CHECK(pair.same());
   CHECK(pair.set.bytes() == chained);
 }
