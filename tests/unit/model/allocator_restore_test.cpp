@@ -205,3 +205,31 @@ TEST_CASE("mapped parts of one expandable segment grow where they were") {
   CHECK(allocator.malloc(10 * mi).address == base + 60 * mi);
   CHECK_FALSE(allocator.malloc(30 * mi).ok());  // would have to map
 }
+
+// TieRule: up to 2.11 the lower address, from 2.12 on the one that was made first.
+TEST_CASE("of equal free blocks in a restored state each release takes its own") {
+  const auto [version, first_made] = GENERATE(table<std::string, bool>(
+      {{"2.1", false}, {"2.11", false}, {"2.12", true}, {"2.13", true}, {"2.15", true}}));
+  const bool expandable = GENERATE(false, true);
+  INFO(version << ", expandable " << expandable);
+  const uint64_t bytes = 40ull << 20;
+  const auto segment = [&](uint64_t address) {
+    SegmentSnapshot made;
+    made.address = address;
+    made.total_size = bytes;
+    made.kind = PoolKind::kLarge;
+    made.is_expandable = expandable;
+    made.blocks = {{address, bytes, 0, BlockState::kInactive}};
+    return made;
+  };
+  NoMemory nothing;
+  const VersionProfile& profile = version_profile(version);
+  CachingAllocator allocator(
+      parse_config(expandable ? "expandable_segments:True" : "", profile).value(), profile,
+      nothing);
+  const uint64_t low = 1ull << 40;
+  const uint64_t high = 1ull << 41;
+  REQUIRE(allocator.restore(std::vector<SegmentSnapshot>{segment(high), segment(low)}));
+  CHECK(allocator.malloc(bytes).address == (first_made ? high : low));
+  CHECK(allocator.malloc(bytes).address == (first_made ? low : high));
+}
