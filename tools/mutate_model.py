@@ -10,14 +10,17 @@ src/replay; first of all the cases that noticed other mutants of the same file. 
 code is the original's at -O2 is proved equivalent by the compiler; those that a person has proved
 are listed with the reason in tools/mutate_model.equivalent. A mutant that takes several times
 the CPU time of the original, or all memory, counts as noticed.
+A comment `// tuning: REASON` says that its line (alone on one: the statement or condition below)
+decides how fast an answer comes, not which: nothing is changed there.
 
-Prints every survivor with its line before and after, and every hundred mutants how far it is. The
-last line counts.
+Prints what it prepares (compiling the original takes minutes; ccache keeps it), every survivor with
+its line before and after, and every ten mutants how far it is. The last line counts.
 Exit code: 0 no survivors, 1 survivors, 2 wrong usage or the original does not build or pass.
 """
 
 import argparse
 import concurrent.futures
+import fcntl
 import fnmatch
 import html
 import json
@@ -103,7 +106,8 @@ def boolean(code: str) -> Iterator[Change]:
 
 def constants(code: str) -> Iterator[Change]:
     for match in re.finditer(r"(?<![\w.'])(0x[0-9a-fA-F']+|\d[\d']*(?:\.\d+)?)(u?l{0,2})\b(?![.'])", code):
-        if re.search(r":\s*$", code[:match.start()]) and re.match(r"\s*=|;", code[match.end():]):
+        statement = code[code.rfind(";", 0, match.start()) + 1:match.start()]
+        if re.search(r":\s*$", statement) and "?" not in statement and re.match(r"\s*=|;", code[match.end():]):
             continue  # width of a bit field
         digits = match.group(1).replace("'", "")
         if "." in digits:
@@ -203,8 +207,28 @@ def literal_free(source: str) -> str:
     return re.sub(r"\bstatic_assert\([^;]*;", lambda m: re.sub(r"[^\n]", " ", m.group(0)), blank_out(source), flags=re.S)
 
 
+TUNING = re.compile(r"// tuning: \S")
+
+
+def without_tuning(source: str, code: str) -> str:
+    """`code` with what a `// tuning:` comment covers blanked."""
+    lines, shown = source.split("\n"), code.split("\n")
+    for number, line in enumerate(lines):
+        mark = TUNING.search(line)
+        if mark is None:
+            continue
+        last = number
+        if not line[:mark.start()].strip():  # alone: as far as the first line that ends something
+            last += 1
+            while last < len(lines) - 1 and not re.search(r"[;{}]\s*$", shown[last]):
+                last += 1
+        for covered in range(number, last + 1):
+            shown[covered] = " " * len(shown[covered])
+    return "\n".join(shown)
+
+
 def mutants_of(path: str, source: str) -> Iterator[Mutant]:
-    code = literal_free(source)
+    code = without_tuning(source, literal_free(source))
     for name, operator in OPERATORS.items():
         for begin, end, text in operator(code):
             if name == "branch":  # the replaced text may hold literals
@@ -441,9 +465,28 @@ def changed_lines(mutant: Mutant) -> Tuple[str, str]:
     return squeeze(source[begin:end]), squeeze(source[begin:mutant.begin] + mutant.text + source[mutant.end:end])
 
 
-def known_equivalents() -> Dict[Tuple[str, str, str], str]:
-    """(file name, line before, line after) -> reason. The file's head explains its form."""
-    known = {}
+def pattern(text: str) -> "re.Pattern[str]":
+    """`…` stands for any text."""
+    return re.compile(".*".join(re.escape(part) for part in squeeze(text).split("…")) + r"\Z")
+
+
+class Known(NamedTuple):
+    file: str
+    before: "re.Pattern[str]"
+    after: "re.Pattern[str]"
+    why: str
+
+
+def known_reason(known: List[Known], mutant: Mutant) -> str:
+    """Empty, or why the mutant is known to be equivalent."""
+    before, after = changed_lines(mutant)
+    name = pathlib.Path(mutant.path).name
+    return next((k.why for k in known if k.file == name and k.before.match(before) and k.after.match(after)), "")
+
+
+def known_equivalents() -> List[Known]:
+    """The file's head explains its form."""
+    known: List[Known] = []
     if not EQUIVALENT.exists():
         return known
     fields: Dict[str, str] = {}
@@ -453,7 +496,7 @@ def known_equivalents() -> Dict[Tuple[str, str, str], str]:
             continue
         fields[match.group(1)] = match.group(2).strip()
         if match.group(1) == "why":
-            known[fields["file"], squeeze(fields["-"]), squeeze(fields["+"])] = fields["why"]
+            known.append(Known(fields["file"], pattern(fields["-"]), pattern(fields["+"]), fields["why"]))
     return known
 
 
@@ -467,6 +510,17 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--file", action="append", default=[], metavar="GLOB", help="only files that match, as block.*")
     parser.add_argument("--list", action="store_true", help="print the drawn mutants and stop")
     return parser.parse_args()
+
+
+def take_workshop() -> bool:
+    """False: another run has it. It is given back when the process ends."""
+    ROOT.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(ROOT.parent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def copy_tree() -> None:
@@ -496,41 +550,48 @@ def describe(mutant: Mutant) -> str:
 def report(verdict: Verdict, number: int, total: int) -> None:
     if verdict.outcome == "survived":
         print(f"survived {describe(verdict.mutant)}", flush=True)
-    if number % 100 == 0 and number < total:
+    if number % 10 == 0 and number < total:
         print(f"{number} of {total} tried", flush=True)
     if sys.stderr.isatty():
         print(f"\r{number}/{total}", end="", file=sys.stderr, flush=True)
 
 
 def main() -> int:
+    global ROOT
     options = arguments()
-    copy_tree()
-    mutants = draw(options)
     if options.list:
-        for mutant in mutants:
+        ROOT = CHECKOUT
+        for mutant in draw(options):
             print(describe(mutant))
         return 0
+    if not take_workshop():
+        print("mutate-model: another run is under way in build/mutants; wait for its end", file=sys.stderr)
+        return 2
+    copy_tree()
+    mutants = draw(options)
     if not mutants:
         print("mutate-model: no file matches", file=sys.stderr)
         return 2
     shop = Workshop(CHECKOUT / "build" / "mutants")
+    print(f"seed {options.seed}: {len(mutants)} mutants, {options.jobs} at a time; first the original: {len(shop.sources)} "
+          f"sources{' by ccache' if shop.launcher else ''}, every test once", flush=True)
+    began = time.monotonic()
     problem = shop.prepare(options.jobs)
     if problem:
         print(f"mutate-model: {problem}", file=sys.stderr)
         return 2
+    print(f"the original passes ({time.monotonic() - began:.0f} s)", flush=True)
     known = known_equivalents()
     places = [shop.directory / f"mutant-{os.getpid()}-{n}" for n in range(options.jobs)]
     counts = {"killed": 0, "survived": 0, "equivalent": 0, "not compiled": 0}
 
     def work(mutant: Mutant) -> Verdict:
-        before, after = changed_lines(mutant)
-        reason = known.get((pathlib.Path(mutant.path).name, before, after))
-        if reason:
-            return Verdict(mutant, "equivalent", reason)
         with shop.lock:
             place = places.pop()
         try:
-            return judge(shop, mutant, place)
+            verdict = judge(shop, mutant, place)
+            reason = known_reason(known, mutant) if verdict.outcome == "survived" else ""
+            return Verdict(mutant, "equivalent", reason) if reason else verdict
         finally:
             shutil.rmtree(place, ignore_errors=True)
             with shop.lock:

@@ -74,7 +74,7 @@ class FreeSet {
   static constexpr uint32_t kBins = kUnits + 49 * kPerPower;
   static constexpr uint32_t kWords = (kBins + 63) / 64;
   static constexpr BlockIndex kTree = kNone - 1;  // in the place of a link: the bin is a tree
-  static constexpr uint32_t kLongWalk = 64;
+  static constexpr uint32_t kLongWalk = 64;       // tuning: when a chain becomes a tree
   using Tree = std::set<FreeEntry>;
 
   static uint32_t bin_of(uint64_t size);
