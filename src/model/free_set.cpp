@@ -1,5 +1,6 @@
 #include "model/free_set.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace fragscope::model {
@@ -14,9 +15,24 @@ uint32_t FreeSet::bin_before(uint32_t bin) const {
   return word * 64 + 63 - static_cast<uint32_t>(std::countl_zero(bits));
 }
 
+// There are heads for whole powers of two from the smallest bin ever used to the largest.
+void FreeSet::reach(uint32_t bin) {
+  const uint32_t power = bin / kPerPower * kPerPower;
+  if (bins_ == 0) first_bin_ = power;
+  if (power < first_bin_) {
+    heads_.insert(heads_.begin(), first_bin_ - power, kNone);
+    first_bin_ = power;
+  }
+  const uint32_t wanted =
+      std::max(power + kPerPower - first_bin_, static_cast<uint32_t>(heads_.size()));
+  heads_.resize(wanted, kNone);
+  heads_.shrink_to_fit();
+  bins_ = wanted;
+}
+
 BlockIndex FreeSet::last_of(const Block* slab, uint32_t bin) const {
   if (bin == kNone) return kNone;
-  BlockIndex at = heads_[bin];
+  BlockIndex at = head_of(bin);
   if (at == kTree) return trees_.at(bin).rbegin()->block;
   while (slab[at].free_next != kNone) at = slab[at].free_next;
   return at;
@@ -50,10 +66,10 @@ BlockIndex FreeSet::before(const Block* slab, BlockIndex index) const {
 
 // `bin` is not empty.
 void FreeSet::insert_among(Block* slab, BlockIndex index, uint32_t bin) {
-  if (heads_[bin] == kTree) return insert_in_tree(slab, index, bin);
+  if (head_of(bin) == kTree) return insert_in_tree(slab, index, bin);
   Block& block = slab[index];
   BlockIndex before = kNone;
-  BlockIndex at = heads_[bin];
+  BlockIndex at = head_of(bin);
   uint32_t steps = 0;
   while (at != kNone && precedes(slab[at], block)) {
     before = at;
@@ -63,14 +79,14 @@ void FreeSet::insert_among(Block* slab, BlockIndex index, uint32_t bin) {
   block.free_previous = before;
   block.free_next = at;
   if (at != kNone) slab[at].free_previous = index;
-  (before != kNone ? slab[before].free_next : heads_[bin]) = index;
+  (before != kNone ? slab[before].free_next : head_of(bin)) = index;
   if (steps > kLongWalk) plant(slab, bin);
 }
 
 // The chain of `bin` becomes a tree.
 void FreeSet::plant(Block* slab, uint32_t bin) {
-  BlockIndex at = heads_[bin];
-  heads_[bin] = kTree;
+  BlockIndex at = head_of(bin);
+  head_of(bin) = kTree;
   while (at != kNone) {
     const BlockIndex next = slab[at].free_next;
     insert_in_tree(slab, at, bin);
@@ -90,7 +106,7 @@ void FreeSet::erase_from_tree(Block* slab, BlockIndex index) {
   tree->second.erase(entry_of(slab, index));
   if (!tree->second.empty()) return;
   trees_.erase(tree);
-  heads_[bin] = kNone;
+  head_of(bin) = kNone;
   unmark(bin);
 }
 

@@ -182,6 +182,7 @@ TEST_CASE("a crowded bin is searched as a tree, and is a chain again once it was
   Pair pair;
   std::vector<FreeEntry> crowd;
   for (uint64_t i = 0; i < 1000; ++i) crowd.push_back(pair.fresh(512, 512 * (i + 1), 0));
+  pair.insert(crowd[0]);
   const size_t chained = pair.set.bytes();
   for (const FreeEntry& entry : crowd) pair.insert(entry);
   CHECK(pair.same());
