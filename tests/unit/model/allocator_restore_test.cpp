@@ -39,7 +39,8 @@ struct Life {
       live.erase(victim);
       return;
     }
-    const uint64_t size = random() % 3 == 0 ? 1 + random() % 4000 : 1 + random() % (24 << 20);
+    const uint64_t size =
+        random() % 3 == 0 ? 1 + random() % 4000 : 1 + random() % (56 << 20);  // some are oversize
     const MallocResult made = allocator.malloc(size, random() % 4 == 0 ? 5 : 0);
     answers.push_back(made.address);
     if (made.ok()) live[made.address] = size;
@@ -178,6 +179,15 @@ TEST_CASE("blocks of a private pool are restored into it, with one user") {
   CHECK(allocator.release_pool({0, 4}));
   CHECK(allocator.release_pool({0, 4}));
   CHECK_FALSE(allocator.release_pool({0, 4}));
+  // It is forgotten with its last segment.
+  CHECK(allocator.free((1 << 20) + 512) == FreeOutcome::kFreed);
+  allocator.empty_cache();
+  CHECK_FALSE(allocator.checkpoint({0, 4}));
+  CHECK(allocator.last_error() == "Not expected to checkpoint freeable graph");
+  CHECK(allocator.free(1 << 20) == FreeOutcome::kFreed);
+  allocator.empty_cache();
+  CHECK_FALSE(allocator.checkpoint({0, 4}));
+  CHECK(allocator.last_error() == "Could not find the private pool");
 }
 
 TEST_CASE("mapped parts of one expandable segment grow where they were") {
