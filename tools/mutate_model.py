@@ -10,14 +10,17 @@ src/replay; first of all the cases that noticed other mutants of the same file. 
 code is the original's at -O2 is proved equivalent by the compiler; those that a person has proved
 are listed with the reason in tools/mutate_model.equivalent. A mutant that takes several times
 the CPU time of the original, or all memory, counts as noticed.
+A comment `// tuning: REASON` says that its line (alone on one: the statement or condition below)
+decides how fast an answer comes, not which: nothing is changed there.
 
-Prints every survivor with its line before and after, and every hundred mutants how far it is. The
-last line counts.
+Prints what it prepares (compiling the original takes minutes; ccache keeps it), every survivor with
+its line before and after, and every ten mutants how far it is. The last line counts.
 Exit code: 0 no survivors, 1 survivors, 2 wrong usage or the original does not build or pass.
 """
 
 import argparse
 import concurrent.futures
+import fcntl
 import fnmatch
 import html
 import json
@@ -41,6 +44,7 @@ MODEL = "src/model"
 # Programs of tests/unit, and the folders of src that each links.
 PROGRAMS = {"model": ("base", "model"), "replay": ("base", "event", "trace", "model", "replay")}
 STAGES = (("model", "~[property]"), ("model", "[property]"), ("replay", ""))  # quick ones first
+STRONGEST = "compared_lists_test.cpp"
 EQUIVALENT = CHECKOUT / "tools" / "mutate_model.equivalent"
 MEMORY_LIMIT = 2 << 30
 CHECKED = ("-D_GLIBCXX_ASSERTIONS",)  # reads beside a container end the program
@@ -103,7 +107,8 @@ def boolean(code: str) -> Iterator[Change]:
 
 def constants(code: str) -> Iterator[Change]:
     for match in re.finditer(r"(?<![\w.'])(0x[0-9a-fA-F']+|\d[\d']*(?:\.\d+)?)(u?l{0,2})\b(?![.'])", code):
-        if re.search(r":\s*$", code[:match.start()]) and re.match(r"\s*=|;", code[match.end():]):
+        statement = code[code.rfind(";", 0, match.start()) + 1:match.start()]
+        if re.search(r":\s*$", statement) and "?" not in statement and re.match(r"\s*=|;", code[match.end():]):
             continue  # width of a bit field
         digits = match.group(1).replace("'", "")
         if "." in digits:
@@ -203,8 +208,28 @@ def literal_free(source: str) -> str:
     return re.sub(r"\bstatic_assert\([^;]*;", lambda m: re.sub(r"[^\n]", " ", m.group(0)), blank_out(source), flags=re.S)
 
 
+TUNING = re.compile(r"// tuning: \S")
+
+
+def without_tuning(source: str, code: str) -> str:
+    """`code` with what a `// tuning:` comment covers blanked."""
+    lines, shown = source.split("\n"), code.split("\n")
+    for number, line in enumerate(lines):
+        mark = TUNING.search(line)
+        if mark is None:
+            continue
+        last = number
+        if not line[:mark.start()].strip():  # alone: as far as the first line that ends something
+            last += 1
+            while last < len(lines) - 1 and not re.search(r"[;{}]\s*$", shown[last]):
+                last += 1
+        for covered in range(number, last + 1):
+            shown[covered] = " " * len(shown[covered])
+    return "\n".join(shown)
+
+
 def mutants_of(path: str, source: str) -> Iterator[Mutant]:
-    code = literal_free(source)
+    code = without_tuning(source, literal_free(source))
     for name, operator in OPERATORS.items():
         for begin, end, text in operator(code):
             if name == "branch":  # the replaced text may hold literals
@@ -271,8 +296,8 @@ class Workshop:
             self.includes[source] = {p.relative_to(ROOT).as_posix() for p in paths if ROOT in p.parents}
         return self.includes[source]
 
-    def link(self, name: str, replaced: Dict[str, pathlib.Path], output: pathlib.Path) -> str:
-        objects = [str(replaced.get(s, self.objects[s])) for s in self.programs[name]]
+    def link(self, name: str, replaced: Dict[str, pathlib.Path], output: pathlib.Path, without: Tuple[str, ...] = ()) -> str:
+        objects = [str(replaced.get(s, self.objects[s])) for s in self.programs[name] if s not in without]
         catch = [] if self.catch_main else ["-lCatch2Main", "-lCatch2"]
         done = subprocess.run([self.compiler, *self.linker, *objects, *catch, "-lzstd", "-lpthread", "-o", str(output)],
                               stderr=subprocess.PIPE, text=True)
@@ -390,17 +415,22 @@ def judge(shop: Workshop, mutant: Mutant, place: pathlib.Path) -> Verdict:
     target.write_text(mutant.apply(source))
     replaced: Dict[str, pathlib.Path] = {}
     for name in PROGRAMS:  # a mutant that the first notices costs nothing of the second
-        for item in seen_by(shop, mutant, name):
-            output = place / (item.replace("/", "_") + ".o")
-            if item not in replaced and shop.compile(item, output, place):
-                return Verdict(mutant, "not compiled", "")
-            replaced[item] = output
-        problem = shop.link(name, replaced, place / f"test_{name}")
-        if problem:
-            return Verdict(mutant, "not compiled", problem)
-        ended = first_failure(shop, mutant, name, place / f"test_{name}")
-        if ended:
-            return Verdict(mutant, "killed", f"test_{name}: {ended}")
+        seen = seen_by(shop, mutant, name)
+        later = unlikely_tests(shop, mutant, name, seen)
+        for left_out in dict.fromkeys((later, ())):
+            for item in seen:
+                output = place / (item.replace("/", "_") + ".o")
+                if item in replaced or item in left_out:
+                    continue
+                if shop.compile(item, output, place):
+                    return Verdict(mutant, "not compiled", "")
+                replaced[item] = output
+            problem = shop.link(name, replaced, place / f"test_{name}", left_out)
+            if problem:
+                return Verdict(mutant, "not compiled", problem)
+            ended = first_failure(shop, mutant, name, place / f"test_{name}", bool(left_out))
+            if ended:
+                return Verdict(mutant, "killed", f"test_{name}: {ended}")
     if same_code(shop, list(replaced), place, place):
         return Verdict(mutant, "equivalent", "the compiler makes the same code")
     return Verdict(mutant, "survived", "")
@@ -413,8 +443,33 @@ def seen_by(shop: Workshop, mutant: Mutant, program: str) -> List[str]:
     return [source for source in shop.programs[program] if mutant.path in shop.headers_of(source)]
 
 
-def first_failure(shop: Workshop, mutant: Mutant, name: str, program: pathlib.Path) -> str:
+def unlikely_tests(shop: Workshop, mutant: Mutant, program: str, seen: List[str]) -> Tuple[str, ...]:
+    """Of a change that most tests have to be compiled for: those that wait until the likely ones, alone in a
+    program, have not noticed it. The likely ones bear the header's name or have noticed changes of it."""
+    tests = [source for source in seen if source.startswith("tests/")]
+    if len(tests) <= 3:
+        return ()
+    killers = shop.killers.of(mutant.path, program)[:4]
+    stem = pathlib.Path(mutant.path).stem
+
+    def is_likely(source: str) -> bool:
+        if pathlib.Path(source).name.startswith(stem):
+            return True
+        text = (ROOT / source).read_text()
+        return any(f'"{case}"' in text for case in killers)
+
+    likely = [source for source in tests if is_likely(source)] or [s for s in tests if s.endswith("/" + STRONGEST)]
+    return tuple(source for source in tests if source not in likely) if likely else ()
+
+
+def first_failure(shop: Workshop, mutant: Mutant, name: str, program: pathlib.Path, partly: bool = False) -> str:
+    """How the first test that notices the mutant ended; `partly`: the program has only the likely ones."""
     mine = [cases for stage, cases in STAGES if stage == name]
+    if partly:
+        ended, case = run_tests(program, [""], sum(shop.seconds[name, cases] for cases in mine))
+        if ended:
+            shop.killers.note(mutant.path, name, case)
+        return f"{ended}, {case}" if ended else ""
     likely = [quoted(case) for case in shop.killers.of(mutant.path, name)]
     stages = [(likely, sum(shop.seconds[name, cases] for cases in mine))] if likely else []
     stages += [([cases], shop.seconds[name, cases]) for cases in mine]
@@ -441,9 +496,28 @@ def changed_lines(mutant: Mutant) -> Tuple[str, str]:
     return squeeze(source[begin:end]), squeeze(source[begin:mutant.begin] + mutant.text + source[mutant.end:end])
 
 
-def known_equivalents() -> Dict[Tuple[str, str, str], str]:
-    """(file name, line before, line after) -> reason. The file's head explains its form."""
-    known = {}
+def pattern(text: str) -> "re.Pattern[str]":
+    """`…` stands for any text."""
+    return re.compile(".*".join(re.escape(part) for part in squeeze(text).split("…")) + r"\Z")
+
+
+class Known(NamedTuple):
+    file: str
+    before: "re.Pattern[str]"
+    after: "re.Pattern[str]"
+    why: str
+
+
+def known_reason(known: List[Known], mutant: Mutant) -> str:
+    """Empty, or why the mutant is known to be equivalent."""
+    before, after = changed_lines(mutant)
+    name = pathlib.Path(mutant.path).name
+    return next((k.why for k in known if k.file == name and k.before.match(before) and k.after.match(after)), "")
+
+
+def known_equivalents() -> List[Known]:
+    """The file's head explains its form."""
+    known: List[Known] = []
     if not EQUIVALENT.exists():
         return known
     fields: Dict[str, str] = {}
@@ -453,7 +527,7 @@ def known_equivalents() -> Dict[Tuple[str, str, str], str]:
             continue
         fields[match.group(1)] = match.group(2).strip()
         if match.group(1) == "why":
-            known[fields["file"], squeeze(fields["-"]), squeeze(fields["+"])] = fields["why"]
+            known.append(Known(fields["file"], pattern(fields["-"]), pattern(fields["+"]), fields["why"]))
     return known
 
 
@@ -467,6 +541,17 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--file", action="append", default=[], metavar="GLOB", help="only files that match, as block.*")
     parser.add_argument("--list", action="store_true", help="print the drawn mutants and stop")
     return parser.parse_args()
+
+
+def take_workshop() -> bool:
+    """False: another run has it. It is given back when the process ends."""
+    ROOT.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(ROOT.parent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def copy_tree() -> None:
@@ -496,41 +581,48 @@ def describe(mutant: Mutant) -> str:
 def report(verdict: Verdict, number: int, total: int) -> None:
     if verdict.outcome == "survived":
         print(f"survived {describe(verdict.mutant)}", flush=True)
-    if number % 100 == 0 and number < total:
+    if number % 10 == 0 and number < total:
         print(f"{number} of {total} tried", flush=True)
     if sys.stderr.isatty():
         print(f"\r{number}/{total}", end="", file=sys.stderr, flush=True)
 
 
 def main() -> int:
+    global ROOT
     options = arguments()
-    copy_tree()
-    mutants = draw(options)
     if options.list:
-        for mutant in mutants:
+        ROOT = CHECKOUT
+        for mutant in draw(options):
             print(describe(mutant))
         return 0
+    if not take_workshop():
+        print("mutate-model: another run is under way in build/mutants; wait for its end", file=sys.stderr)
+        return 2
+    copy_tree()
+    mutants = draw(options)
     if not mutants:
         print("mutate-model: no file matches", file=sys.stderr)
         return 2
     shop = Workshop(CHECKOUT / "build" / "mutants")
+    print(f"seed {options.seed}: {len(mutants)} mutants, {options.jobs} at a time; first the original: {len(shop.sources)} "
+          f"sources{' by ccache' if shop.launcher else ''}, every test once", flush=True)
+    began = time.monotonic()
     problem = shop.prepare(options.jobs)
     if problem:
         print(f"mutate-model: {problem}", file=sys.stderr)
         return 2
+    print(f"the original passes ({time.monotonic() - began:.0f} s)", flush=True)
     known = known_equivalents()
     places = [shop.directory / f"mutant-{os.getpid()}-{n}" for n in range(options.jobs)]
     counts = {"killed": 0, "survived": 0, "equivalent": 0, "not compiled": 0}
 
     def work(mutant: Mutant) -> Verdict:
-        before, after = changed_lines(mutant)
-        reason = known.get((pathlib.Path(mutant.path).name, before, after))
-        if reason:
-            return Verdict(mutant, "equivalent", reason)
         with shop.lock:
             place = places.pop()
         try:
-            return judge(shop, mutant, place)
+            verdict = judge(shop, mutant, place)
+            reason = known_reason(known, mutant) if verdict.outcome == "survived" else ""
+            return Verdict(mutant, "equivalent", reason) if reason else verdict
         finally:
             shutil.rmtree(place, ignore_errors=True)
             with shop.lock:

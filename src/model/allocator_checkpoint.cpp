@@ -42,6 +42,10 @@ std::optional<PoolCheckpoint> CachingAllocator::checkpoint(PoolId id) {
   for (const BlockIndex head : first_blocks(*pool)) {
     std::vector<CheckpointBlock>& segment = state.segments.emplace_back();
     for (BlockIndex at = head; at != kNone; at = blocks_[at].next) {
+      if (blocks_[at].event_count != 0) {
+        last_error_ = "Events should have synchronized when checkpointing block";
+        return std::nullopt;
+      }
       segment.push_back({blocks_[at].address, blocks_[at].size, blocks_[at].allocated});
     }
   }
@@ -90,7 +94,10 @@ bool CachingAllocator::put_back(const std::vector<CheckpointBlock>& blocks, Bloc
   std::vector<BlockIndex> taken;
   for (const CheckpointBlock& wanted : blocks) {
     const bool unmapped_rest = &wanted == &blocks.back() && at != kNone && !blocks_[at].mapped;
-    if (unmapped_rest) return free_unheld(blocks, taken, delta);
+    if (unmapped_rest) {
+      free_unheld(blocks, taken, delta);
+      return true;
+    }
     if (at == kNone || blocks_[at].active || !blocks_[at].mapped) return false;
     if (blocks_[at].size < wanted.size || blocks_[at].address != wanted.address) return false;
     Request request;
@@ -101,20 +108,22 @@ bool CachingAllocator::put_back(const std::vector<CheckpointBlock>& blocks, Bloc
     taken.push_back(finish_malloc(request, at).block);
     at = blocks_[taken.back()].next;
   }
-  return at == kNone && free_unheld(blocks, taken, delta);
+  if (at != kNone) return false;
+  free_unheld(blocks, taken, delta);
+  return true;
 }
 
-bool CachingAllocator::free_unheld(const std::vector<CheckpointBlock>& blocks,
+// No block of a checkpoint waits for events, so those that were free have no free neighbours: each
+// comes back as large as it was.
+void CachingAllocator::free_unheld(const std::vector<CheckpointBlock>& blocks,
                                    const std::vector<BlockIndex>& taken, CheckpointDelta& delta) {
   for (size_t i = 0; i < taken.size(); ++i) {
     if (blocks[i].allocated) {
       delta.allocated.push_back(blocks[i].address);
-      continue;
+    } else {
+      free_block(taken[i]);
     }
-    free_block(taken[i]);
-    if (blocks_[taken[i]].size != blocks[i].size) return false;
   }
-  return true;
 }
 
 }  // namespace fragscope::model

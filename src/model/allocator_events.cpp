@@ -125,6 +125,7 @@ FreeOutcome CachingAllocator::free_pending(BlockIndex index) {
   ++block.event_count;
   ++outstanding_;
   if (block.has_uses) insert_events(index);
+  // tuning: holds that have ended are passed over; they go when they are most of the list.
   if (holds_.size() > 64 && holds_.size() > 2 * outstanding_) {
     std::erase_if(holds_, [this](const Hold& hold) { return !is_held(hold); });
   }
@@ -153,7 +154,6 @@ void CachingAllocator::synchronize_holds(uint32_t private_pool) {
       holds_.push_back(hold);
     }
   }
-  std::erase_if(ended_holds_, [this](const Hold& hold) { return !is_held(hold); });
 }
 
 }  // namespace fragscope::model

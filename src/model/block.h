@@ -76,6 +76,7 @@ class BlockTable {
   };
   // Odd, and spreads the multiples of 512 over the high bits.
   static uint32_t hash_of(uint64_t address) {
+    // tuning: by any hash of the address the map finds the same blocks.
     return static_cast<uint32_t>((address * 0x9e37'79b9'7f4a'7c15ull) >> 32);
   }
   size_t slot_of(uint32_t hash) const { return hash >> shift_; }

@@ -353,7 +353,7 @@ class CachingAllocator {
   std::vector<BlockIndex> first_blocks(const PrivatePool& pool) const;
   void free_all(const PrivatePool& pool, CheckpointDelta& delta);
   bool put_back(const std::vector<CheckpointBlock>& blocks, BlockIndex at, CheckpointDelta& delta);
-  bool free_unheld(const std::vector<CheckpointBlock>& blocks, const std::vector<BlockIndex>& taken,
+  void free_unheld(const std::vector<CheckpointBlock>& blocks, const std::vector<BlockIndex>& taken,
                    CheckpointDelta& delta);
 
   // Expandable segments (allocator_expandable.cpp)

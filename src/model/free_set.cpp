@@ -1,5 +1,6 @@
 #include "model/free_set.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace fragscope::model {
@@ -21,16 +22,33 @@ BlockIndex FreeSet::search_tree(uint32_t bin, uint64_t size) const {
 }
 
 BlockIndex FreeSet::lower_bound(const Block* slab, uint64_t size) const {
-  const uint32_t bin = bin_of(size);
-  BlockIndex at = heads_[bin];
+  const uint32_t own = bin_of(size);
+  const uint32_t bin = next_bin(own);
+  if (bin != own) return first_of(bin);
+  BlockIndex at = head_of(bin);
   if (at == kTree) at = search_tree(bin, size);
   while (at != kNone && slab[at].size < size) at = slab[at].free_next;
   return at != kNone ? at : first_of(next_bin(bin + 1));
 }
 
+// There are heads for whole powers of two from the smallest bin ever used to the largest.
+void FreeSet::reach(uint32_t bin) {
+  const uint32_t power = bin / kPerPower * kPerPower;
+  if (bins_ == 0) first_bin_ = power;
+  if (power < first_bin_) {
+    heads_.insert(heads_.begin(), first_bin_ - power, kNone);
+    first_bin_ = power;
+  }
+  const uint32_t wanted =
+      std::max(power + kPerPower - first_bin_, static_cast<uint32_t>(heads_.size()));
+  heads_.resize(wanted, kNone);
+  heads_.shrink_to_fit();
+  bins_ = wanted;
+}
+
 BlockIndex FreeSet::last_of(const Block* slab, uint32_t bin) const {
   if (bin == kNone) return kNone;
-  BlockIndex at = heads_[bin];
+  BlockIndex at = head_of(bin);
   if (at == kTree) return trees_.at(bin).rbegin()->block;
   while (slab[at].free_next != kNone) at = slab[at].free_next;
   return at;
@@ -64,10 +82,10 @@ BlockIndex FreeSet::before(const Block* slab, BlockIndex index) const {
 
 // `bin` is not empty.
 void FreeSet::insert_among(Block* slab, BlockIndex index, uint32_t bin) {
-  if (heads_[bin] == kTree) return insert_in_tree(slab, index, bin);
+  if (head_of(bin) == kTree) return insert_in_tree(slab, index, bin);
   Block& block = slab[index];
   BlockIndex before = kNone;
-  BlockIndex at = heads_[bin];
+  BlockIndex at = head_of(bin);
   uint32_t steps = 0;
   while (at != kNone && precedes(slab[at], block)) {
     before = at;
@@ -77,14 +95,14 @@ void FreeSet::insert_among(Block* slab, BlockIndex index, uint32_t bin) {
   block.free_previous = before;
   block.free_next = at;
   if (at != kNone) slab[at].free_previous = index;
-  (before != kNone ? slab[before].free_next : heads_[bin]) = index;
+  (before != kNone ? slab[before].free_next : head_of(bin)) = index;
   if (steps > kLongWalk) plant(slab, bin);
 }
 
 // The chain of `bin` becomes a tree.
 void FreeSet::plant(Block* slab, uint32_t bin) {
-  BlockIndex at = heads_[bin];
-  heads_[bin] = kTree;
+  BlockIndex at = head_of(bin);
+  head_of(bin) = kTree;
   while (at != kNone) {
     const BlockIndex next = slab[at].free_next;
     insert_in_tree(slab, at, bin);
@@ -104,7 +122,7 @@ void FreeSet::erase_from_tree(Block* slab, BlockIndex index) {
   tree->second.erase(entry_of(slab, index));
   if (!tree->second.empty()) return;
   trees_.erase(tree);
-  heads_[bin] = kNone;
+  head_of(bin) = kNone;
   unmark(bin);
 }
 

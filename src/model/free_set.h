@@ -2,7 +2,8 @@
 // creation number, where TieRule has one, else 0), then address.
 //
 // Bins by size, 32 to a power of two, each a sorted chain through the blocks themselves, and a
-// bitmap of the bins in use: a search looks at one bin and at the next one in use. Real programs
+// bitmap of the bins in use: a search looks at one bin and at the next one in use. Heads of bins
+// are kept for the sizes that have occurred and those between: a few powers of two. Real programs
 // keep a few blocks to a bin, so search, insertion and removal are a handful of loads. A bin in
 // which a walk becomes long is a search tree from then on, until it is empty.
 #pragma once
@@ -72,8 +73,9 @@ class FreeSet {
   static constexpr uint32_t kPerPower = 32;  // bins to a power of two above
   static constexpr uint32_t kBins = kUnits + 49 * kPerPower;
   static constexpr uint32_t kWords = (kBins + 63) / 64;
+  static_assert(kBins < kWords * 64);  // next_bin() may be asked for what is behind the last one
   static constexpr BlockIndex kTree = kNone - 1;  // in the place of a link: the bin is a tree
-  static constexpr uint32_t kLongWalk = 64;
+  static constexpr uint32_t kLongWalk = 64;       // tuning: when a chain becomes a tree
   using Tree = std::set<FreeEntry>;
 
   static uint32_t bin_of(uint64_t size);
@@ -90,6 +92,9 @@ class FreeSet {
   uint32_t bin_before(uint32_t bin) const;
   BlockIndex first_of(uint32_t bin) const;
   BlockIndex last_of(const Block* slab, uint32_t bin) const;
+  BlockIndex& head_of(uint32_t bin) { return heads_[bin - first_bin_]; }
+  const BlockIndex& head_of(uint32_t bin) const { return heads_[bin - first_bin_]; }
+  void reach(uint32_t bin);
   void mark(uint32_t bin) {
     used_[bin / 64] |= uint64_t{1} << (bin % 64);
     used_words_ |= uint32_t{1} << (bin / 64);
@@ -109,8 +114,10 @@ class FreeSet {
 
   std::array<uint64_t, kWords> used_{};  // bins in use
   uint32_t used_words_ = 0;              // words of it that are not 0
-  std::vector<BlockIndex> heads_ = std::vector<BlockIndex>(kBins, kNone);  // of each bin, or kTree
-  std::map<uint32_t, Tree> trees_;                                         // by bin
+  uint32_t first_bin_ = 0;               // the bins that there are heads of: from here on,
+  uint32_t bins_ = 0;                    // so many
+  std::vector<BlockIndex> heads_;        // first block of each, or kTree
+  std::map<uint32_t, Tree> trees_;       // by bin
 };
 
 // The quick ways are here so that the allocator has them without a call.
@@ -122,7 +129,6 @@ FRAGSCOPE_HOT uint32_t FreeSet::bin_of(uint64_t size) {
 }
 
 FRAGSCOPE_HOT uint32_t FreeSet::next_bin(uint32_t bin) const {
-  if (bin >= kBins) return kBins;
   const uint32_t word = bin / 64;
   const uint64_t bits = used_[word] >> (bin % 64);
   if (bits != 0) return bin + static_cast<uint32_t>(__builtin_ctzll(bits));
@@ -134,15 +140,19 @@ FRAGSCOPE_HOT uint32_t FreeSet::next_bin(uint32_t bin) const {
 
 FRAGSCOPE_HOT BlockIndex FreeSet::first_of(uint32_t bin) const {
   if (bin == kBins) return kNone;
-  return heads_[bin] != kTree ? heads_[bin] : trees_.at(bin).begin()->block;
+  const BlockIndex head = head_of(bin);
+  return head != kTree ? head : trees_.at(bin).begin()->block;
 }
 
 FRAGSCOPE_HOT void FreeSet::insert(Block* slab, BlockIndex index, uint32_t bin) {
   Block& block = slab[index];
   block.free = true;
-  if (heads_[bin] != kNone) return insert_among(slab, index, bin);
+  if (bin - first_bin_ >= bins_) [[unlikely]]
+    reach(bin);
+  BlockIndex& head = head_of(bin);
+  if (head != kNone) return insert_among(slab, index, bin);
   block.free_previous = block.free_next = kNone;
-  heads_[bin] = index;
+  head = index;
   mark(bin);
 }
 
@@ -157,7 +167,7 @@ FRAGSCOPE_HOT void FreeSet::erase(Block* slab, BlockIndex index, uint32_t bin) {
   }
   if (block.free_previous == kTree) [[unlikely]]
     return erase_from_tree(slab, index);
-  heads_[bin] = next;
+  head_of(bin) = next;
   if (next != kNone) {
     slab[next].free_previous = kNone;
   } else {
@@ -191,13 +201,15 @@ FRAGSCOPE_HOT void FreeSet::succeed(Block* slab, BlockIndex index, BlockIndex he
   slab[index].free = false;
   slab[heir].free = true;
   slab[heir].free_previous = slab[heir].free_next = kNone;
-  heads_[bin] = heir;
+  head_of(bin) = heir;
 }
 
 FRAGSCOPE_HOT FreeSet::Found FreeSet::search(Block* slab, uint64_t size) {
-  uint32_t bin = bin_of(size);
-  BlockIndex at = heads_[bin];
-  if (at < kTree) {
+  const uint32_t own = bin_of(size);
+  const uint32_t bin = next_bin(own);
+  if (bin != own) return {first_of(bin), bin};
+  BlockIndex at = head_of(bin);
+  if (at != kTree) [[likely]] {
     uint32_t steps = 0;
     do {
       if (slab[at].size >= size) return {at, bin};
@@ -212,8 +224,8 @@ FRAGSCOPE_HOT FreeSet::Found FreeSet::search(Block* slab, uint64_t size) {
     at = search_tree(bin, size);
     if (at != kNone) return {at, bin};
   }
-  bin = next_bin(bin + 1);
-  return {first_of(bin), bin};
+  const uint32_t next = next_bin(bin + 1);
+  return {first_of(next), next};
 }
 
 }  // namespace fragscope::model

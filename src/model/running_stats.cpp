@@ -31,8 +31,8 @@ Stat RunningBlocks::allocated_stat() const {
 
 Stat RunningBlocks::active_stat() const {
   Running active = allocated;
-  active.now += waiting;
-  active.high = std::max(active.high + waiting, active_peak);
+  active.high = std::max(allocated.high + waiting, active_peak);
+  active.room = active.high - (allocated.now() + waiting);
   active.at_reset += waiting_at_reset;
   return active.stat();
 }

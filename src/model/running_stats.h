@@ -13,32 +13,37 @@
 
 namespace fragscope::model {
 
-// A level, its highest value and, where it is asked for, the sum of its rises.
+// A level, its highest value and, where it is asked for, the sum of its rises. Kept is how far the
+// level is below the highest: a rise and the look whether it is a peak are one subtraction.
 struct Running {
-  int64_t now = 0;
   int64_t high = 0;
+  int64_t room = 0;  // the level is `high` less this
   int64_t risen = 0;
   int64_t at_reset = 0;  // level when `risen` was 0
 
+  int64_t now() const { return high - room; }
   void lift(int64_t amount) {  // the sum is kept elsewhere
-    now += amount;
-    if (now > high) [[unlikely]]
-      high = now;
+    room -= amount;
+    if (room < 0) [[unlikely]]
+      reset_peak();
   }
   void rise(int64_t amount) {
     risen += amount;
     lift(amount);
   }
-  void fall(int64_t amount) { now -= amount; }
+  void fall(int64_t amount) { room += amount; }
   void rise_or_fall(int64_t amount) {
     risen += amount > 0 ? amount : 0;
     lift(amount);
   }
-  Stat stat() const { return {now, high, risen, risen + at_reset - now}; }
-  void reset_peak() { high = now; }
+  Stat stat() const { return {now(), high, risen, risen + at_reset - now()}; }
+  void reset_peak() {
+    high = now();
+    room = 0;
+  }
   void reset_accumulated() {
     risen = 0;
-    at_reset = now;
+    at_reset = now();
   }
 };
 
@@ -107,7 +112,7 @@ class RunningStats {
     all_.splits.lift(count);
   }
 
-  uint64_t allocated_bytes() const { return static_cast<uint64_t>(all_.bytes.allocated.now); }
+  uint64_t allocated_bytes() const { return static_cast<uint64_t>(all_.bytes.allocated.now()); }
   void tell(DeviceStats& stats) const;
   void reset_peaks();
   void reset_accumulated();

@@ -199,6 +199,8 @@ std::string pool_error(const std::string& text, const char* unknown_pool) {
   if (text.empty()) return {};
   if (text.find(unknown_pool) != text.npos) return "Could not find the private pool";
   if (text.find("freeable graph") != text.npos) return "Not expected to checkpoint freeable graph";
+  constexpr const char* kWaits = "Events should have synchronized when checkpointing block";
+  if (text.find(kWaits) != text.npos) return kWaits;
   return "The pool cannot be put back";
 }
 

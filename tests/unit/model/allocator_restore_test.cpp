@@ -39,7 +39,8 @@ struct Life {
       live.erase(victim);
       return;
     }
-    const uint64_t size = random() % 3 == 0 ? 1 + random() % 4000 : 1 + random() % (24 << 20);
+    const uint64_t size =
+        random() % 3 == 0 ? 1 + random() % 4000 : 1 + random() % (56 << 20);  // some are oversize
     const MallocResult made = allocator.malloc(size, random() % 4 == 0 ? 5 : 0);
     answers.push_back(made.address);
     if (made.ok()) live[made.address] = size;
@@ -178,6 +179,15 @@ TEST_CASE("blocks of a private pool are restored into it, with one user") {
   CHECK(allocator.release_pool({0, 4}));
   CHECK(allocator.release_pool({0, 4}));
   CHECK_FALSE(allocator.release_pool({0, 4}));
+  // It is forgotten with its last segment.
+  CHECK(allocator.free((1 << 20) + 512) == FreeOutcome::kFreed);
+  allocator.empty_cache();
+  CHECK_FALSE(allocator.checkpoint({0, 4}));
+  CHECK(allocator.last_error() == "Not expected to checkpoint freeable graph");
+  CHECK(allocator.free(1 << 20) == FreeOutcome::kFreed);
+  allocator.empty_cache();
+  CHECK_FALSE(allocator.checkpoint({0, 4}));
+  CHECK(allocator.last_error() == "Could not find the private pool");
 }
 
 TEST_CASE("mapped parts of one expandable segment grow where they were") {
@@ -204,4 +214,32 @@ TEST_CASE("mapped parts of one expandable segment grow where they were") {
   CHECK(allocator.stats().reserved_bytes.all.current == static_cast<int64_t>(60 * mi));
   CHECK(allocator.malloc(10 * mi).address == base + 60 * mi);
   CHECK_FALSE(allocator.malloc(30 * mi).ok());  // would have to map
+}
+
+// TieRule: up to 2.11 the lower address, from 2.12 on the one that was made first.
+TEST_CASE("of equal free blocks in a restored state each release takes its own") {
+  const auto [version, first_made] = GENERATE(table<std::string, bool>(
+      {{"2.1", false}, {"2.11", false}, {"2.12", true}, {"2.13", true}, {"2.15", true}}));
+  const bool expandable = GENERATE(false, true);
+  INFO(version << ", expandable " << expandable);
+  const uint64_t bytes = 40ull << 20;
+  const auto segment = [&](uint64_t address) {
+    SegmentSnapshot made;
+    made.address = address;
+    made.total_size = bytes;
+    made.kind = PoolKind::kLarge;
+    made.is_expandable = expandable;
+    made.blocks = {{address, bytes, 0, BlockState::kInactive}};
+    return made;
+  };
+  NoMemory nothing;
+  const VersionProfile& profile = version_profile(version);
+  CachingAllocator allocator(
+      parse_config(expandable ? "expandable_segments:True" : "", profile).value(), profile,
+      nothing);
+  const uint64_t low = 1ull << 40;
+  const uint64_t high = 1ull << 41;
+  REQUIRE(allocator.restore(std::vector<SegmentSnapshot>{segment(high), segment(low)}));
+  CHECK(allocator.malloc(bytes).address == (first_made ? high : low));
+  CHECK(allocator.malloc(bytes).address == (first_made ? low : high));
 }

@@ -66,6 +66,26 @@ TEST_CASE("a checkpoint of no pool, or of one without users, is refused") {
   CHECK(run_list("checkpoint k 1\nrestore k\n", "2.15").results.back().outcome == "error");
 }
 
+// Seen in the libraries of 2.1, 2.6 and 2.15. So no two free blocks of a checkpoint are neighbours.
+TEST_CASE("a pool with a block that waits for events has no checkpoint") {
+  const std::string used = kPool + "record_stream c 2\nwork 2\n";
+  const std::string keep = "checkpoint k 1\nrestore k\n";
+  for (const VersionProfile& profile : version_profiles()) {
+    INFO(profile.name);
+    const std::string version(profile.name);
+    // A use is no event yet, the free makes it one.
+    CHECK(run_list(used + "end_pool 1\ncheckpoint k 1\n", version).results.back().outcome == "ok");
+    const ListResult waits = run_list(used + "end_pool 1\nfree c\n" + keep, version);
+    CHECK(waits.results.back().message == "there is no such checkpoint");
+    CHECK(waits.results[waits.results.size() - 2].message ==
+          "Events should have synchronized when checkpointing block");
+    CHECK_FALSE(waits.undefined_from_line);
+    const ListResult done =
+        run_list(used + "end_pool 1\nfree c\ncomplete 2\nalloc d 1\n" + keep, version);
+    CHECK(done.results.back().outcome == "ok");
+  }
+}
+
 TEST_CASE("a pool that has changed its segments cannot be put back, and the list says so") {
   const ListResult result = run_list(
       kPool + "checkpoint k 1\nrecord_stream a 2\nwork 2\nend_pool 1\nfree a\nrestore k\n", "2.15");

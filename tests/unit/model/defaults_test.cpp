@@ -2,6 +2,9 @@
 #include "model/caching_allocator.h"
 #include "model/command_list.h"
 #include "model/command_runner.h"
+#include "model/host_allocator.h"
+#include "model/host_memory.h"
+#include "model/host_stats.h"
 #include "tests/support/catch.h"
 
 using namespace fragscope;
@@ -49,6 +52,7 @@ TEST_CASE("a block, a snapshot and an answer begin empty") {
   CHECK(block.mapped);
   CHECK_FALSE(block.has_uses);
   CHECK_FALSE(block.deferred);
+  CHECK_FALSE(block.free);
   CHECK_FALSE(block.is_split());
   const BlockSnapshot shot;
   CHECK(shot.address == 0);
@@ -103,6 +107,25 @@ TEST_CASE("a command, a list and statistics begin empty") {
   CHECK_FALSE(PoolId{0, 1}.is_default());
   CHECK_FALSE(PoolId{1, 0}.is_default());
   CHECK(DeviceMemoryInfo{}.free + DeviceMemoryInfo{}.total == 0);
+}
+
+TEST_CASE("pinned memory, pools and streams begin empty") {
+  CHECK(DeviceStream{}.device == 0);
+  CHECK(DeviceStream{}.stream == 0);
+  CHECK(HostReply{}.outcome == HostReply::Outcome::kNull);
+  CHECK(HostReply{}.address + HostReply{}.block_size == 0);
+  CHECK(HostCall{}.address == 0);
+  CHECK_FALSE(HostCall{}.bytes);
+  const HostStats host;
+  CHECK(host.num_host_alloc + host.num_host_free + host.timed_allocs + host.timed_frees == 0);
+  CHECK(CheckpointBlock{}.address + CheckpointBlock{}.size == 0);
+  CHECK_FALSE(CheckpointBlock{}.allocated);
+  CHECK_FALSE(CachingAllocator::PoolTraits{}.use_on_oom);
+  CHECK_FALSE(CachingAllocator::PoolTraits{}.no_split);
+  CHECK(CachingAllocator::StreamProgress{}.submitted == 0);
+  CHECK(CachingAllocator::StreamProgress{}.completed == 0);
+  CHECK_FALSE(CommandList{}.uses_host);
+  CHECK(Command{}.checkpoint == 0);
 }
 
 TEST_CASE("a statistic counts rises and falls") {

@@ -125,6 +125,24 @@ TEST_CASE("a host pool's scope is opened once, and only while it has users") {
   CHECK(result.results[7].message == "it->second->use_count > 0 INTERNAL ASSERT FAILED");
 }
 
+TEST_CASE("a host pool is forgotten by the flush that takes its last block, and may come again") {
+  const std::string pool = "host_begin_pool 1\nhost_alloc a 1000\nhost_alloc b 1000\nhost_free a\n";
+  const std::string ended = "host_end_pool 1\nhost_release_pool 1\nhost_empty_cache\n";
+  const std::string again = "host_begin_pool 1\n";
+  for (const char* version : {"2.12", "2.14", "2.15"}) {
+    INFO(version);
+    const ListResult held = run_list(pool + ended + again, version);
+    CHECK(held.results.back().message == "it->second->use_count > 0 INTERNAL ASSERT FAILED");
+    const ListResult gone = run_list(pool + "host_free b\n" + ended + again, version);
+    CHECK(gone.results.back().outcome == "ok");
+    const ListResult later = run_list(
+        pool + ended + "host_free b\nhost_empty_cache\nhost_release_pool 1\n" + again, version);
+    CHECK(later.results[later.results.size() - 2].message ==
+          "Argument passed to at() was not in the map.");
+    CHECK(later.results.back().outcome == "ok");
+  }
+}
+
 // As in the device allocator (private_pools_test.cpp): by pool's number, whichever half has it.
 TEST_CASE("a flush walks the pools of pinned memory in the order of PyTorch's hash map") {
   const bool graphs = GENERATE(false, true);

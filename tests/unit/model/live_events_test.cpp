@@ -87,3 +87,33 @@ TEST_CASE("a scope takes the streams that it is aimed at") {
   CHECK(live.allocator.aim_scope(pool, std::nullopt));
   CHECK(live.allocator.malloc(3 * kMiB, 2).address != 0);
 }
+
+TEST_CASE("an ended use of another pool outlives the flush of a private one") {
+  Live live;
+  const MallocResult made = live.allocator.malloc(3 * kMiB);
+  REQUIRE(live.allocator.free_pending(made.block) == FreeOutcome::kPending);
+  const uint32_t generation = live.allocator.blocks()[made.block].generation;
+  REQUIRE(live.allocator.complete_block(made.block, generation));
+  live.allocator.create_pool({0, 1}, {});
+  REQUIRE(live.allocator.release_pool({0, 1}));
+  CHECK(live.allocator.empty_cache({0, 1}) == EmptyCacheOutcome::kDone);
+  CHECK(live.allocator.events_outstanding());
+  CHECK(live.allocator.malloc(3 * kMiB).address == made.address);
+  CHECK_FALSE(live.allocator.events_outstanding());
+  CHECK_FALSE(live.allocator.complete_block(made.block, generation));
+}
+
+TEST_CASE("a use that a flush has ended is ended once") {
+  Live live;
+  const MallocResult made = live.allocator.malloc(3 * kMiB);
+  REQUIRE(live.allocator.free_pending(made.block) == FreeOutcome::kPending);
+  const uint32_t generation = live.allocator.blocks()[made.block].generation;
+  REQUIRE(live.allocator.complete_block(made.block, generation));
+  live.allocator.empty_cache();  // waits for all uses
+  CHECK_FALSE(live.allocator.events_outstanding());
+  CHECK_FALSE(live.allocator.complete_block(made.block, generation));
+  const MallocResult again = live.allocator.malloc(3 * kMiB);
+  REQUIRE(live.allocator.free_pending(again.block) == FreeOutcome::kPending);
+  CHECK(live.allocator.malloc(3 * kMiB).address != again.address);
+  CHECK(live.allocator.events_outstanding());
+}
