@@ -18,8 +18,8 @@ namespace fragscope::log {
 // A log that the recorder keeps ready, of zeros and with storage for all of it: for a process that
 // may not make a file as large (ulimit -f). Whoever renames it has it.
 inline constexpr char kSpareLogName[] = "spare.log";
-// Empty, in the run directory of a plain preload: the process was left out because its files may not
-// be as large as the smallest log (ulimit -f).
+// Empty, in the run directory of a plain preload: the process was left out because its files may
+// not be as large as the smallest log (ulimit -f).
 inline constexpr char kFileLimitName[] = "file-limit-too-small";
 inline constexpr uint64_t kSpareLogChunks = 2;
 

@@ -54,6 +54,12 @@ CUmipmappedArray as_mipmap(cudaMipmappedArray_t array) {
 
 extern "C" {
 
+// The one function of the runtime that answers with a structure.
+cudaChannelFormatDesc CUDARTAPI cudaCreateChannelDesc(int x, int y, int z, int w,
+                                                      cudaChannelFormatKind kind) {
+  return {x, y, z, w, kind};
+}
+
 cudaError_t CUDARTAPI cudaMallocArray(cudaArray_t* out, const cudaChannelFormatDesc* desc,
                                       size_t width, size_t height, unsigned int flags) {
   return call_bound([&](const DriverCalls& calls) {

@@ -20,6 +20,12 @@ const cudaChannelFormatDesc kFloat4{32, 32, 32, 32, cudaChannelFormatKindFloat};
 void arrays() {
   cudaArray_t array = nullptr;
   cudaMipmappedArray_t mipmap = nullptr;
+  const cudaChannelFormatDesc made =
+      cudaCreateChannelDesc(8, 8, 0, 0, cudaChannelFormatKindUnsigned);
+  CHECK(made.x == 8 && made.y == 8 && made.z == 0 && made.w == 0);
+  CHECK(made.f == cudaChannelFormatKindUnsigned);
+  OK(cudaMallocArray(&array, &made, 64, 64, 0));
+  OK(cudaFreeArray(array));
   OK(cudaMallocArray(&array, &kFloat4, 64, 64, 0));
   OK(cudaFreeArray(array));
   OK(cudaMallocArray(&array, &kFloat4, 64, 64, cudaArraySurfaceLoadStore));
