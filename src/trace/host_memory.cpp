@@ -1,6 +1,7 @@
 #include "trace/host_memory.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -36,36 +37,49 @@ std::string line_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-// Readers of parts; they throw json::exception for what is missing or of another type.
+// Readers of parts; they throw json::exception for what is missing or of another type. The library
+// would make some number of a negative one, a fraction or one that is too large.
+template <typename T>
+T number(const json& value) {
+  const bool fits =
+      value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<T>::max();
+  if (!fits) throw json::type_error::create(302, "no number of this kind", &value);
+  return value.get<T>();
+}
+
+template <typename T>
+void take_number(const json& in, const char* key, T& out) {
+  out = number<T>(in.at(key));
+}
 
 template <typename Key>
 std::optional<uint64_t> known_at(const json& in, Key key) {
   const json& value = in.at(key);
   if (value.is_null()) return std::nullopt;
-  return value.template get<uint64_t>();
+  return number<uint64_t>(value);
 }
 
 HostUse use_from(const json& in, size_t first) {
-  return {in.at(first).get<uint64_t>(), known_at(in, first + 1), known_at(in, first + 2)};
+  return {number<uint64_t>(in.at(first)), known_at(in, first + 1), known_at(in, first + 2)};
 }
 
 HostSample sample_from(const json& in, size_t first_process) {
   HostSample sample;
-  in.at("t_ns").get_to(sample.time_ns);
-  in.at("looks").get_to(sample.looks);
-  in.at("processes").get_to(sample.processes);
+  take_number(in, "t_ns", sample.time_ns);
+  take_number(in, "looks", sample.looks);
+  take_number(in, "processes", sample.processes);
   sample.tree = use_from(in.at("tree"), 0);
-  in.at("shm_unlinked").get_to(sample.shm_unlinked);
+  take_number(in, "shm_unlinked", sample.shm_unlinked);
   sample.shm_used = known_at(in, "shm_used");
   sample.shm_total = known_at(in, "shm_total");
-  in.at("recorder").get_to(sample.recorder);
+  take_number(in, "recorder", sample.recorder);
   sample.available = known_at(in, "available");
   if (in.contains("cgroup")) {  // not in files of the first builds
     sample.cgroup_used = known_at(in.at("cgroup"), 0);
     sample.cgroup_limit = known_at(in.at("cgroup"), 1);
   }
   for (const json& row : in.at("by_process")) {
-    const auto index = static_cast<uint32_t>(row.at(0).get<uint32_t>() + first_process);
+    const auto index = static_cast<uint32_t>(number<uint32_t>(row.at(0)) + first_process);
     sample.by_process[index] = use_from(row, 1);
   }
   return sample;
@@ -105,24 +119,24 @@ class FileReader {
   }
 
   Status header(const json& in) {
-    const int schema = in.at("host_memory");
+    const auto schema = number<uint32_t>(in.at("host_memory"));
     if (schema > kSchema) {
       return Error{ErrorCode::kNewerVersion,
                    path_ + ": schema " + std::to_string(schema) + ", this build reads up to " +
                        std::to_string(kSchema) + "; use a newer fragscope"};
     }
-    in.at("interval_ns").get_to(memory_.interval_ns);
+    take_number(in, "interval_ns", memory_.interval_ns);
     return Done{};
   }
 
   // A known process again: its name changed.
   Status process(const json& in) {
     HostProcess process;
-    in.at("pid").get_to(process.pid);
-    in.at("start_ticks").get_to(process.start_ticks);
-    in.at("parent").get_to(process.parent);
+    take_number(in, "pid", process.pid);
+    take_number(in, "start_ticks", process.start_ticks);
+    take_number(in, "parent", process.parent);
     in.at("name").get_to(process.name);
-    const uint64_t index = in.at("process").get<uint32_t>() + first_process_;
+    const uint64_t index = number<uint32_t>(in.at("process")) + first_process_;
     if (index > memory_.processes.size()) return damaged();
     if (index == memory_.processes.size()) memory_.processes.emplace_back();
     memory_.processes[index] = std::move(process);

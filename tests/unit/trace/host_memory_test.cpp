@@ -128,6 +128,24 @@ TEST_CASE("a cut line is left out, a damaged one ends reading, with a word") {
   CHECK_FALSE(read->problem.empty());
 }
 
+TEST_CASE("a number that is none of a size ends reading, with a word") {
+  const Directory directory;
+  const std::string start = host_header_line(5) + host_process_line(0, kWorker);
+  const std::string line = host_sample_line(sample(1, 10, 7));
+  const std::string number = GENERATE("-1", "1.5", "1e30", "18446744073709551616", "true", "[1]");
+  const std::string key = GENERATE("\"t_ns\":", "\"looks\":", "\"shm_used\":", "\"tree\":[",
+                                   "\"cgroup\":[", "\"by_process\":[[");
+  std::string changed = line;
+  const size_t at = changed.find(key) + key.size();
+  REQUIRE(at >= key.size());
+  changed.replace(at, changed.find_first_of(",}]", at) - at, number);
+  directory.write(1, start + line + changed + line);
+  const auto read = read_host_memory(directory.path);
+  REQUIRE(read.ok());
+  CHECK(read->samples.size() == 1);
+  CHECK(read->problem.find("host.jsonl:4: ") != std::string::npos);
+}
+
 TEST_CASE("no file, another's file, a newer one") {
   const Directory directory;
   auto read = read_host_memory(directory.path);
