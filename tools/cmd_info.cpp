@@ -162,6 +162,13 @@ void print_process(const RunFacts& run, const ProcessFacts& facts) {
   item("torch", property_or(process, "torch_version", "unknown"));
   item("stacks", stacks_text(process));
   item("enforced", enforced_text(run, process));
+  const std::string plan = property_or(process, "enforce_plan", "");
+  if (!plan.empty()) {
+    item("plan", plan +
+                     " is followed; how many requests got the place it has for them is not "
+                     "recorded (at exit another thread may hold the books), `fragscope plan` "
+                     "predicts it and its arena counts as one segment");
+  }
   for (const SettingsChange& change : changes_of(facts)) item("", change_text(change));
   for (const std::string& limit : replay::limits_in_force(process.properties)) item("limit", limit);
   if (may_refuse(process)) item("", fmt::format("{} calls were refused", facts.refused));

@@ -59,6 +59,9 @@ def test_an_enforced_plan_takes_what_was_predicted_and_less_than_the_cache(frags
     properties = planned.info()["processes"][0]["properties"]
     assert properties["enforce_plan"] == str(path)
     assert planned.info()["run"]["notes"]["enforce_plan"] == str(path)
+    told = fragscope("info", planned.directory, check=True).stdout.decode()
+    assert f"{path} is followed; how many requests got the place it has for them is not recorded" in \
+        " ".join(told.split())
     kinds = [e["kind"] for e in planned.events()]
     assert kinds.count("device_alloc") == 1  # the arena
 
