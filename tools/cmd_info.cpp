@@ -77,6 +77,17 @@ std::string enforced_text(const RunFacts& run, const trace::ProcessInfo& process
   return "natively, by PyTorch's own variable when its allocator began: " + settings->second;
 }
 
+// Behind the name of a plan that is followed.
+std::string followed_text(const trace::ProcessInfo& process) {
+  const std::string offered = property_or(process, "enforce_plan.offered", "");
+  if (offered.empty()) {
+    return " is followed; how many requests got their place is told at the exit of a process that "
+           "is served by the shim";
+  }
+  return ": " + property_or(process, "enforce_plan.placed", "0") + " of " + offered +
+         " requests got their place";
+}
+
 // `fragscope ctl set`, in the order of the requests.
 struct SettingsChange {
   uint64_t number = 0;
@@ -163,12 +174,7 @@ void print_process(const RunFacts& run, const ProcessFacts& facts) {
   item("stacks", stacks_text(process));
   item("enforced", enforced_text(run, process));
   const std::string plan = property_or(process, "enforce_plan", "");
-  if (!plan.empty()) {
-    item("plan", plan +
-                     " is followed; how many requests got the place it has for them is not "
-                     "recorded (at exit another thread may hold the books), `fragscope plan` "
-                     "predicts it and its arena counts as one segment");
-  }
+  if (!plan.empty()) item("plan", plan + followed_text(process));
   for (const SettingsChange& change : changes_of(facts)) item("", change_text(change));
   for (const std::string& limit : replay::limits_in_force(process.properties)) item("limit", limit);
   if (may_refuse(process)) item("", fmt::format("{} calls were refused", facts.refused));
