@@ -21,6 +21,10 @@
 #include "shim/cuda_abi.h"
 #include "shim/hook_table.h"
 
+namespace fragscope::shim {
+struct Session;
+}
+
 namespace fragscope::shim::policy {
 
 // runtime and driver functions of the same purpose have equal ABIs (cudaMalloc, cuMemAlloc_v2).
@@ -39,6 +43,8 @@ log::Enforcement who_enforces() noexcept;
 // Before the first memory call: this program's allocator carries the settings itself.
 // `even_if_named`: also when the shim was asked for by name.
 void leave_to_program(bool even_if_named) noexcept;
+// At the process's end: how many requests a plan was asked for and how many it placed.
+void write_plan_counts(Session& session) noexcept;
 
 // For an outermost call. True: `result` is the answer; false: the call is real CUDA's.
 bool allocate(HookId id, RealMalloc real, DevicePtr* out, size_t bytes, int& result) noexcept;

@@ -194,6 +194,22 @@ void for_each_context(int device, const std::function<void(ServedContext&)>& vis
   }
 }
 
+void write_plan_counts(Session& session) noexcept {
+  State* const all = current_state();
+  if (all == nullptr) return;
+  enforce::PlacementCounts sum;
+  for (std::atomic<ServedContext*>& slot : all->contexts) {
+    ServedContext* const context = slot.load(std::memory_order_acquire);
+    if (context == nullptr) continue;
+    const enforce::PlacementCounts counts = context->allocator.placement_counts();
+    sum.offered += counts.offered;
+    sum.placed += counts.placed;
+  }
+  if (sum.offered == 0) return;
+  session.write_property("enforce_plan.offered", sum.offered);
+  session.write_property("enforce_plan.placed", sum.placed);
+}
+
 void drop_contexts(const void* context, int device) {
   State* const all = current_state();
   if (all == nullptr) return;

@@ -236,6 +236,7 @@ __attribute__((destructor)) void on_exit_handlers() noexcept {
     return;
   }
   report_coverage(*session);
+  policy::write_plan_counts(*session);
   write_runtime_copies(*session);  // those that came after the session too
   session->writer.header()->finished.store(1, std::memory_order_release);
 }

@@ -77,6 +77,17 @@ std::string enforced_text(const RunFacts& run, const trace::ProcessInfo& process
   return "natively, by PyTorch's own variable when its allocator began: " + settings->second;
 }
 
+// Behind the name of a plan that is followed.
+std::string followed_text(const trace::ProcessInfo& process) {
+  const std::string offered = property_or(process, "enforce_plan.offered", "");
+  if (offered.empty()) {
+    return " is followed; how many requests got their place is told at the exit of a process that "
+           "is served by the shim";
+  }
+  return ": " + property_or(process, "enforce_plan.placed", "0") + " of " + offered +
+         " requests got their place";
+}
+
 // `fragscope ctl set`, in the order of the requests.
 struct SettingsChange {
   uint64_t number = 0;
@@ -162,6 +173,8 @@ void print_process(const RunFacts& run, const ProcessFacts& facts) {
   item("torch", property_or(process, "torch_version", "unknown"));
   item("stacks", stacks_text(process));
   item("enforced", enforced_text(run, process));
+  const std::string plan = property_or(process, "enforce_plan", "");
+  if (!plan.empty()) item("plan", plan + followed_text(process));
   for (const SettingsChange& change : changes_of(facts)) item("", change_text(change));
   for (const std::string& limit : replay::limits_in_force(process.properties)) item("limit", limit);
   if (may_refuse(process)) item("", fmt::format("{} calls were refused", facts.refused));

@@ -86,12 +86,13 @@ Served ServedAllocator::allocate(uint64_t bytes, uint64_t stream) {
 }
 
 std::optional<Served> ServedAllocator::offer(uint64_t bytes, uint64_t stream) {
+  offered_count_.fetch_add(1, std::memory_order_relaxed);
   const std::optional<PlacedBlock> block = placement_->offer(bytes, stream);
   count_placement();
   if (!block) return std::nullopt;
   placed_[block->address] = {*block, bytes, stream, {}};
   allocator_.begin_outside_block(block->size, bytes);
-  ++placed_count_;
+  placed_count_.fetch_add(1, std::memory_order_relaxed);
   tell_alloc({stream, block->address, block->size, bytes, 0, 0});
   return Served{kSuccess, block->address, block->size};
 }
@@ -389,7 +390,7 @@ ServedStats ServedAllocator::stats() {
   stats.retries = static_cast<uint64_t>(all.num_alloc_retries);
   stats.ooms = static_cast<uint64_t>(all.num_ooms);
   stats.segments = current(all.segment);
-  stats.placed = placed_count_;
+  stats.placed = placed_count_.load(std::memory_order_relaxed);
   return stats;
 }
 

@@ -13,6 +13,7 @@
 // the device is waited for in release_after_device(). Errors: CUDA's numbers.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -58,6 +59,12 @@ struct ServedStats {
   uint64_t placed = 0;  // requests that the placement served
 };
 
+// Requests that a placement was asked for, and those of them that it served.
+struct PlacementCounts {
+  uint64_t offered = 0;
+  uint64_t placed = 0;
+};
+
 class ServedAllocator {
  public:
   ServedAllocator(const model::AllocatorConfig& config, const model::VersionProfile& profile,
@@ -100,6 +107,11 @@ class ServedAllocator {
   // The memory that CUDA knows the address as part of: base and size of the segment.
   std::optional<std::pair<uint64_t, uint64_t>> base_of(uint64_t address);
   ServedStats stats();
+  // Without the lock, for a process that ends while another thread may hold it.
+  PlacementCounts placement_counts() const {
+    return {offered_count_.load(std::memory_order_relaxed),
+            placed_count_.load(std::memory_order_relaxed)};
+  }
   // PyTorch's own statistics, key by key ("allocated_bytes.all.current"), as the profile's release
   // names them, placed blocks and the placement's memory included (as of the large pool). `visit`
   // is called without the lock.
@@ -163,9 +175,10 @@ class ServedAllocator {
   std::vector<Waiting> waiting_;
   std::vector<Held> held_;
   std::vector<Scope> scopes_;
-  std::vector<uint64_t> leaving_;  // blocks whose release waits for the device
-  std::vector<uint64_t> parked_;   // of these: for the next one who may wait
-  uint64_t placed_count_ = 0;
+  std::vector<uint64_t> leaving_;           // blocks whose release waits for the device
+  std::vector<uint64_t> parked_;            // of these: for the next one who may wait
+  std::atomic<uint64_t> offered_count_{0};  // written under the lock
+  std::atomic<uint64_t> placed_count_{0};
 };
 
 }  // namespace fragscope::enforce

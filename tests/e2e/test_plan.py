@@ -59,7 +59,13 @@ def test_an_enforced_plan_takes_what_was_predicted_and_less_than_the_cache(frags
     properties = planned.info()["processes"][0]["properties"]
     assert properties["enforce_plan"] == str(path)
     assert planned.info()["run"]["notes"]["enforce_plan"] == str(path)
-    kinds = [e["kind"] for e in planned.events()]
+    offered, placed = (int(properties["enforce_plan." + count]) for count in ("offered", "placed"))
+    events = planned.events()
+    assert offered == sum(e["kind"] == "alloc" for e in events)
+    assert 0 < placed <= offered
+    told = fragscope("info", planned.directory, check=True).stdout.decode()
+    assert f"{path}: {placed} of {offered} requests got their place" in " ".join(told.split())
+    kinds = [e["kind"] for e in events]
     assert kinds.count("device_alloc") == 1  # the arena
 
 
