@@ -276,7 +276,7 @@ Freed ServedAllocator::release_after_stream(uint64_t address, uint64_t stream) {
   held.stream = stream;
   held.number = segments_.events().record(stream);
   static_cast<void>(allocator_.free_pending(held.block));
-  held.generation = allocator_.blocks()[held.block].generation;
+  held.generation = allocator_.blocks().generation(held.block);
   held_.push_back(held);
   return Freed::kPending;
 }

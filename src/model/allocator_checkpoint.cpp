@@ -42,7 +42,7 @@ std::optional<PoolCheckpoint> CachingAllocator::checkpoint(PoolId id) {
   for (const BlockIndex head : first_blocks(*pool)) {
     std::vector<CheckpointBlock>& segment = state.segments.emplace_back();
     for (BlockIndex at = head; at != kNone; at = blocks_[at].next) {
-      if (blocks_[at].event_count != 0) {
+      if (blocks_.events(at) != 0) {
         last_error_ = "Events should have synchronized when checkpointing block";
         return std::nullopt;
       }

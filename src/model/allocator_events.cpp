@@ -54,7 +54,7 @@ void CachingAllocator::insert_events(BlockIndex index) {
     StreamWork& work = stream_work(use.stream);
     if (provider_.record_event(use.stream)) ++work.submitted;
     work.events.push_back({work.submitted, index});
-    ++blocks_[index].event_count;
+    blocks_.add_event(index);
     ++outstanding_;
   }
   uses_.erase(index);
@@ -69,13 +69,14 @@ void CachingAllocator::insert_deferred_events() {
       std::erase_if(uses_[index], [](const StreamUse& use) { return use.under_scope; });
     }
     insert_events(index);
-    if (blocks_[index].event_count == 0) finish_wait(index);
+    if (blocks_.events(index) == 0) finish_wait(index);
   }
 }
 
 void CachingAllocator::finish_event(BlockIndex index) {
   --outstanding_;
-  if (--blocks_[index].event_count == 0) finish_wait(index);
+  blocks_.remove_event(index);
+  if (blocks_.events(index) == 0) finish_wait(index);
 }
 
 void CachingAllocator::process_events() {
@@ -120,22 +121,19 @@ void CachingAllocator::synchronize_events(uint32_t private_pool) {
 FreeOutcome CachingAllocator::free_pending(BlockIndex index) {
   blocks_.unlink_address(index);
   start_wait(index);
-  Block& block = blocks_[index];
-  ++block.generation;
-  ++block.event_count;
+  blocks_.add_event(index);
   ++outstanding_;
-  if (block.has_uses) insert_events(index);
+  if (blocks_[index].has_uses) insert_events(index);
   // tuning: holds that have ended are passed over; they go when they are most of the list.
   if (holds_.size() > 64 && holds_.size() > 2 * outstanding_) {
     std::erase_if(holds_, [this](const Hold& hold) { return !is_held(hold); });
   }
-  holds_.push_back({index, block.generation});
+  holds_.push_back({index, blocks_.generation(index)});
   return FreeOutcome::kPending;
 }
 
 bool CachingAllocator::is_held(const Hold& hold) const {
-  const Block& block = blocks_[hold.block];
-  return block.in_use && block.generation == hold.generation && block.event_count > 0;
+  return blocks_.generation(hold.block) == hold.generation && blocks_.events(hold.block) > 0;
 }
 
 bool CachingAllocator::complete_block(BlockIndex block, uint32_t generation) {

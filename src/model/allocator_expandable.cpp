@@ -15,7 +15,7 @@ constexpr std::string_view kInvalidArgument = "CUDA driver error: invalid argume
 bool CachingAllocator::is_available(BlockIndex index) const {
   if (index == kNone) return false;
   const Block& block = blocks_[index];
-  return !block.allocated && block.event_count == 0 && !block.has_uses;
+  return !block.allocated && blocks_.events(index) == 0 && !block.has_uses;
 }
 
 void CachingAllocator::insert_unmapped(BlockIndex index) {
@@ -74,8 +74,8 @@ BlockIndex CachingAllocator::new_range(const Request& request) {
   Block& block = blocks_[index];
   block.address = range.address;
   block.size = range.bytes;
-  block.arena = request.arena;
-  block.range = static_cast<uint32_t>(slot - ranges_.begin());
+  block.set_arena(request.arena);
+  blocks_.set_range(index, static_cast<uint32_t>(slot - ranges_.begin()));
   block.number = segment_number();
   block.mapped = false;
   insert_unmapped(index);
@@ -109,14 +109,14 @@ BlockIndex CachingAllocator::piece_of(BlockIndex whole, uint64_t address, uint64
   piece.address = address;
   piece.size = size;
   piece.arena = from.arena;
-  piece.range = from.range;
+  blocks_.set_range(index, blocks_.range(whole));
   piece.number = number_for_new(from.number);
   piece.mapped = mapped;
   return index;
 }
 
 bool CachingAllocator::map_block(BlockIndex index, uint64_t size) {
-  const uint64_t page = ranges_[blocks_[index].range].page;
+  const uint64_t page = ranges_[blocks_.range(index)].page;
   const uint64_t bytes = round_up(size, page);
   const uint64_t address = blocks_[index].address;
   if (page % kDevicePage != 0) last_error_ = kInvalidArgument;
@@ -143,7 +143,7 @@ bool CachingAllocator::map_block(BlockIndex index, uint64_t size) {
 
 // Gives back the whole pages inside a free block; without any, nothing happens.
 void CachingAllocator::unmap_block(BlockIndex index) {
-  const Range range = ranges_[blocks_[index].range];
+  const Range range = ranges_[blocks_.range(index)];
   const uint64_t begin = blocks_[index].address;
   const uint64_t end = begin + blocks_[index].size;
   const uint64_t first = range.address + round_up(begin - range.address, range.page);
@@ -184,7 +184,7 @@ void CachingAllocator::unmap_block(BlockIndex index) {
 
 // The whole range is unmapped: its address space goes back.
 void CachingAllocator::release_range(BlockIndex index) {
-  Range& range = ranges_[blocks_[index].range];
+  Range& range = ranges_[blocks_.range(index)];
   erase_unmapped(index);
   provider_.release(range.address, range.bytes);
   range.alive = false;

@@ -1,5 +1,6 @@
 // Pools, scopes, the memory fraction, and the books of reserved bytes.
 #include <algorithm>
+#include <new>
 
 #include "model/caching_allocator.h"
 #include "model/rounding.h"
@@ -24,6 +25,7 @@ uint32_t CachingAllocator::find_arena(uint32_t pool, uint64_t stream) {
   auto at = arenas.begin();
   while (at != arenas.end() && arenas_[*at].stream < stream) ++at;
   if (at != arenas.end() && arenas_[*at].stream == stream) return *at;
+  if (arenas_.size() == kMaxArenas) throw std::bad_alloc();  // gigabytes of them
   Arena& arena = arenas_.emplace_back();
   arena.stream = stream;
   arena.pool = pool;

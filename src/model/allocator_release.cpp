@@ -39,10 +39,10 @@ std::vector<BlockIndex> CachingAllocator::garbage(uint64_t bytes) const {
     for (BlockIndex at = set.first(); at != kNone; at = set.after(blocks_.slab(), at)) {
       const Block& block = blocks_[at];
       if (block.is_split()) continue;
-      const uint32_t age = pool.calls - block.gc_base;
+      const uint32_t age = pool.calls - blocks_.gc_base(at);
       total_age += age;
       ++count;
-      if (block.range == kNone) candidates.push_back({at, age});
+      if (!block.expandable) candidates.push_back({at, age});
     }
   }
   std::vector<BlockIndex> chosen;
@@ -71,8 +71,8 @@ CachingAllocator::Release CachingAllocator::release_oversize(const Request& requ
   const FreeSet& set = arenas_[request.arena].free;
   const bool asserts = profile_.expandable_release_asserts;
   const BlockIndex enough = set.lower_bound(blocks_.slab(), needed);
-  if (enough != kNone && (asserts || blocks_[enough].range == kNone)) {
-    if (blocks_[enough].range != kNone) {
+  if (enough != kNone && (asserts || !blocks_[enough].expandable)) {
+    if (blocks_[enough].expandable) {
       last_error_ = "!block->expandable_segment_ INTERNAL ASSERT FAILED";
       return Release::kAssertion;
     }
@@ -85,12 +85,12 @@ CachingAllocator::Release CachingAllocator::release_oversize(const Request& requ
   for (; at != kNone && released < needed; at = set.before(blocks_.slab(), at)) {
     const Block& block = blocks_[at];
     if (block.size < config_.max_split_size) break;
-    if (block.range != kNone && !asserts) continue;
+    if (block.expandable && !asserts) continue;
     chosen.push_back(at);
     released += block.size;
   }
   for (const BlockIndex index : chosen) {
-    if (blocks_[index].range != kNone) {
+    if (blocks_[index].expandable) {
       last_error_ = "!block->expandable_segment_ INTERNAL ASSERT FAILED";
       return Release::kAssertion;
     }
@@ -163,7 +163,7 @@ void CachingAllocator::release_pool_blocks(uint32_t pool) {
   for (const uint32_t arena : pools_[pool].arenas) {
     const FreeSet& set = arenas_[arena].free;
     for (BlockIndex at = set.first(); at != kNone; at = set.after(blocks_.slab(), at)) {
-      if (blocks_[at].range != kNone) {
+      if (blocks_[at].expandable) {
         mapped.push_back(at);
       } else if (!blocks_[at].is_split()) {
         whole.push_back(at);

@@ -61,8 +61,8 @@ BlockIndex CachingAllocator::restore_blocks(const SegmentSnapshot& segment, uint
     block.address = shot.address;
     block.size = shot.size;
     block.requested_size = shot.requested_size;
-    block.arena = arena;
-    block.range = range;
+    block.set_arena(arena);
+    blocks_.set_range(index, range);
     block.number = number;
     block.previous = previous;
     if (previous != kNone) blocks_[previous].next = index;
@@ -98,7 +98,7 @@ void CachingAllocator::restore_mapped(const SegmentSnapshot& segment, uint32_t a
   Block& hole = blocks_[around];
   const uint64_t end = hole.address + hole.size;
   const uint64_t segment_end = segment.address + segment.total_size;
-  const uint32_t range = hole.range;
+  const uint32_t range = blocks_.range(around);
   const uint32_t number = hole.number;
   const BlockIndex after = hole.next;
   BlockIndex before = hole.previous;
@@ -134,8 +134,8 @@ BlockIndex CachingAllocator::restored_range(const SegmentSnapshot& segment, uint
   Block& block = blocks_[index];
   block.address = range.address;
   block.size = range.bytes;
-  block.arena = arena;
-  block.range = static_cast<uint32_t>(ranges_.size() - 1);
+  block.set_arena(arena);
+  blocks_.set_range(index, static_cast<uint32_t>(ranges_.size() - 1));
   block.number = segment_number();
   block.mapped = false;
   insert_unmapped(index);

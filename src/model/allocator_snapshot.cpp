@@ -6,23 +6,23 @@
 namespace fragscope::model {
 namespace {
 
-BlockSnapshot snapshot_of(const Block& block) {
+BlockSnapshot snapshot_of(const BlockTable& blocks, BlockIndex index) {
+  const Block& block = blocks[index];
   BlockState state = BlockState::kInactive;
   if (block.allocated) {
     state = BlockState::kAllocated;
-  } else if (block.event_count > 0 || block.has_uses) {
+  } else if (blocks.events(index) > 0 || block.has_uses) {
     state = BlockState::kPendingFree;
   }
   return {block.address, block.size, block.requested_size, state};
 }
 
-void add_block(SegmentSnapshot& segment, const Block& block) {
-  const BlockSnapshot shot = snapshot_of(block);
-  segment.total_size += block.size;
-  if (shot.state == BlockState::kAllocated) segment.allocated_size += block.size;
+void add_block(SegmentSnapshot& segment, const BlockSnapshot& shot) {
+  segment.total_size += shot.size;
+  if (shot.state == BlockState::kAllocated) segment.allocated_size += shot.size;
   if (shot.state != BlockState::kInactive) {
-    segment.active_size += block.size;
-    segment.requested_size += block.requested_size;
+    segment.active_size += shot.size;
+    segment.requested_size += shot.requested_size;
   }
   segment.blocks.push_back(shot);
 }
@@ -43,9 +43,9 @@ std::vector<SegmentSnapshot> CachingAllocator::segments() const {
     segment.stream = arena.stream;
     segment.kind = pool.kind;
     if (pool.owner != kNone) segment.pool = private_pools_[pool.owner].id;
-    segment.is_expandable = head.range != kNone;
+    segment.is_expandable = head.expandable;
     for (BlockIndex at = index; at != kNone && blocks_[at].mapped; at = blocks_[at].next) {
-      add_block(segment, blocks_[at]);
+      add_block(segment, snapshot_of(blocks_, at));
     }
   }
   std::sort(result.begin(), result.end(), [](const SegmentSnapshot& a, const SegmentSnapshot& b) {

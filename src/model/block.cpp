@@ -1,39 +1,61 @@
 #include "model/block.h"
 
+#include <algorithm>
+#include <new>
 #include <utility>
 
 namespace fragscope::model {
 namespace {
 
-constexpr size_t kFirstSlots = 64;
+constexpr BlockIndex kFirstBlocks = 32;  // tuning: the slab grows
+constexpr size_t kFirstBuckets = 64;     // tuning: the map grows
 
 }  // namespace
 
-// The high bits of the 32-bit hash are the slot: 2^31 slots are more than there can be blocks for.
-void BlockTable::grow_slots() const {
-  const std::vector<Slot> old = std::exchange(slots_, {});
-  const size_t size = old.empty() ? kFirstSlots : old.size() * 2;
-  slots_.assign(size, Slot{});
+// realloc(): a large slab grows without being there twice.
+void BlockTable::grow_slab() {
+  const BlockIndex wanted = capacity_ + std::max(kFirstBlocks, capacity_ / 8);
+  void* const grown = std::realloc(slab_.get(), wanted * sizeof(Block));
+  if (grown == nullptr) throw std::bad_alloc();
+  static_cast<void>(slab_.release());
+  slab_.reset(static_cast<Block*>(grown));
+  capacity_ = wanted;
+}
+
+void BlockTable::set_range(BlockIndex index, uint32_t range) {
+  slab_[index].expandable = range != kNone;
+  if (range != kNone) entry(ranges_, index) = range;
+}
+
+// A bucket for each block, or for every second one.
+void BlockTable::grow_map() const {
+  const std::vector<BlockIndex> old = std::exchange(buckets_, {});
+  const size_t size = old.empty() ? kFirstBuckets : old.size() * 2;
+  buckets_.assign(size, kNone);
   shift_ = 32;
   for (size_t rest = size; rest > 1; rest >>= 1) --shift_;
-  for (const Slot& from : old) {
-    if (from.block == kNone) continue;
-    size_t slot = slot_of(from.hash);
-    while (slots_[slot].block != kNone) slot = (slot + 1) & (size - 1);
-    slots_[slot] = from;
+  linked_ = 0;
+  for (BlockIndex at : old) {
+    while (at != kNone) {
+      const BlockIndex next = slab_[at].free_next;
+      link(at);
+      at = next;
+    }
   }
 }
 
 void BlockTable::make_map() const {
   has_map_ = true;
-  grow_slots();
+  grow_map();
   for (BlockIndex index = 0; index < limit(); ++index) {
-    if (blocks_[index].in_use && blocks_[index].allocated) link(index);
+    if (slab_[index].in_use && slab_[index].allocated) link(index);
   }
 }
 
 size_t BlockTable::bytes() const {
-  return blocks_.capacity() * sizeof(Block) + slots_.capacity() * sizeof(Slot);
+  return capacity_ * sizeof(Block) + buckets_.capacity() * sizeof(BlockIndex) +
+         (ranges_.capacity() + gc_bases_.capacity()) * sizeof(uint32_t) +
+         waits_.capacity() * sizeof(Wait);
 }
 
 }  // namespace fragscope::model

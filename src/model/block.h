@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "model/stats.h"
@@ -15,54 +18,73 @@ namespace fragscope::model {
 using BlockIndex = uint32_t;
 inline constexpr uint32_t kNone = UINT32_MAX;  // no block, pool, segment, …
 
-// One cache line: what a request or a free needs of a block.
-struct alignas(64) Block {
+inline constexpr uint32_t kMaxArenas = (1u << 24) - 1;  // as many as Block::arena can name
+
+// What every request or free needs of a block. What only some programs need is in columns of the
+// BlockTable.
+struct Block {
   uint64_t address = 0;
   uint64_t size = 0;
   uint64_t requested_size = 0;  // of the last use
   BlockIndex previous = kNone;  // neighbours in the same segment
   BlockIndex next = kNone;
   BlockIndex free_previous = kNone;  // links of the free set
-  BlockIndex free_next = kNone;
-  uint32_t arena = kNone;    // its pool and stream
-  uint32_t number = 0;       // creation number, see TieRule; 0 where addresses decide
-  uint32_t range = kNone;    // its expandable segment
-  uint32_t gc_base = 0;      // the pool's call counter when the block became free
-  uint32_t generation = 0;   // grows when the index is used again
-  uint16_t event_count = 0;  // outstanding events
-  bool in_use : 1 = false;   // the slab entry is a block
+  BlockIndex free_next = kNone;      // also the chain of an allocated block in the address map
+  uint32_t number = 0;               // creation number, see TieRule; 0 where addresses decide
+  uint32_t arena : 24 = kMaxArenas;  // its pool and stream
+  bool in_use : 1 = false;           // the slab entry is a block
   bool allocated : 1 = false;
   bool active : 1 = false;  // allocated, or freed and waiting for events
   bool free : 1 = false;    // in a free set
   bool mapped : 1 = true;
-  bool has_uses : 1 = false;  // recorded on other streams
-  bool deferred : 1 = false;  // freed under a scope, no events yet
+  bool has_uses : 1 = false;    // recorded on other streams
+  bool deferred : 1 = false;    // freed under a scope, no events yet
+  bool expandable : 1 = false;  // of an expandable segment, see BlockTable::range()
 
   bool is_split() const { return previous != kNone || next != kNone; }
+  void set_arena(uint32_t index) { arena = index & kMaxArenas; }
 };
-static_assert(sizeof(Block) == 64);
+static_assert(sizeof(Block) == 48 && std::is_trivially_copyable_v<Block>);
 
-// All blocks of one allocator, and the map from addresses of allocated blocks to them. The map is
-// made when it is asked for the first time: whoever keeps block indexes never pays for it.
+// All blocks of one allocator, and the map from addresses of allocated blocks to them. What is not
+// used takes no memory: the columns are made by the first block that needs one, the map when it is
+// asked for the first time. The slab grows by an eighth.
 class BlockTable {
  public:
   BlockIndex create();
   void destroy(BlockIndex index);
-  Block& operator[](BlockIndex index) { return blocks_[index]; }
-  const Block& operator[](BlockIndex index) const { return blocks_[index]; }
+  Block& operator[](BlockIndex index) { return slab_[index]; }
+  const Block& operator[](BlockIndex index) const { return slab_[index]; }
   // All entries, by index; moves with create().
-  Block* slab() { return blocks_.data(); }
-  const Block* slab() const { return blocks_.data(); }
-  BlockIndex limit() const { return static_cast<BlockIndex>(blocks_.size()); }
+  Block* slab() { return slab_.get(); }
+  const Block* slab() const { return slab_.get(); }
+  BlockIndex limit() const { return size_; }
+
+  // The block's expandable segment, or kNone.
+  uint32_t range(BlockIndex index) const {
+    return slab_[index].expandable ? ranges_[index] : kNone;
+  }
+  void set_range(BlockIndex index, uint32_t range);
+  // The pool's call counter when the block became free.
+  uint32_t gc_base(BlockIndex index) const { return at(gc_bases_, index); }
+  void set_gc_base(BlockIndex index, uint32_t calls) { entry(gc_bases_, index) = calls; }
+  // Outstanding events, and how many times blocks at this index have waited for such.
+  uint32_t events(BlockIndex index) const { return at(waits_, index).events; }
+  uint32_t generation(BlockIndex index) const { return at(waits_, index).generation; }
+  void add_event(BlockIndex index) { ++entry(waits_, index).events; }
+  void remove_event(BlockIndex index) { --entry(waits_, index).events; }
+  void end_wait(BlockIndex index) { ++entry(waits_, index).generation; }
 
   // The allocated block that starts at `address`, or kNone.
   BlockIndex find_allocated(uint64_t address) const;
   // `index` has become an allocated block, is about to be one no longer.
   void link_address(BlockIndex index) {
-    if (has_map_) link(index);
+    if (has_map_) [[unlikely]]
+      link(index);
   }
   void unlink_address(BlockIndex index) {
-    if (has_map_) unlink(index);
+    if (has_map_) [[unlikely]]
+      unlink(index);
   }
   // find_allocated() and unlink_address() in one.
   BlockIndex take_allocated(uint64_t address);
@@ -70,27 +92,45 @@ class BlockTable {
   size_t bytes() const;  // of memory that the table holds
 
  private:
-  struct Slot {
-    uint32_t hash = 0;
-    BlockIndex block = kNone;
+  struct Wait {
+    uint32_t events = 0;
+    uint32_t generation = 0;
   };
-  // Odd, and spreads the multiples of 512 over the high bits.
-  static uint32_t hash_of(uint64_t address) {
-    // tuning: by any hash of the address the map finds the same blocks.
-    return static_cast<uint32_t>((address * 0x9e37'79b9'7f4a'7c15ull) >> 32);
+  struct Release {
+    void operator()(Block* slab) const { std::free(slab); }
+  };
+  template <typename T>
+  static T at(const std::vector<T>& column, BlockIndex index) {
+    return index < column.size() ? column[index] : T{};
   }
-  size_t slot_of(uint32_t hash) const { return hash >> shift_; }
-  size_t find_slot(uint64_t address) const;
+  template <typename T>
+  T& entry(std::vector<T>& column, BlockIndex index) {
+    if (index >= column.size()) {
+      column.reserve(capacity_);  // resize() alone would double it
+      column.resize(capacity_);
+    }
+    return column[index];
+  }
+  void grow_slab();
+
+  // Odd, and spreads the multiples of 512 over the high bits.
+  size_t bucket_of(uint64_t address) const {
+    return static_cast<uint32_t>((address * 0x9e37'79b9'7f4a'7c15ull) >> 32) >> shift_;
+  }
   void link(BlockIndex index) const;
   void unlink(BlockIndex index);
-  void clear_slot(size_t hole);
-  void grow_slots() const;
+  void grow_map() const;
   void make_map() const;
 
-  std::vector<Block> blocks_;
+  std::unique_ptr<Block[], Release> slab_;
+  BlockIndex size_ = 0;
+  BlockIndex capacity_ = 0;
   BlockIndex unused_ = kNone;  // chain of unused entries, by `next`
-  // The map, see above: open addressing by the high bits of the hash.
-  mutable std::vector<Slot> slots_;
+  std::vector<uint32_t> ranges_;
+  std::vector<uint32_t> gc_bases_;
+  std::vector<Wait> waits_;
+  // The map, see above: chains through the blocks, by the high bits of the hash.
+  mutable std::vector<BlockIndex> buckets_;
   mutable size_t linked_ = 0;
   mutable unsigned shift_ = 32;
   mutable bool has_map_ = false;
@@ -99,75 +139,59 @@ class BlockTable {
 // The quick ways are here so that the allocator has them without a call.
 
 FRAGSCOPE_HOT BlockIndex BlockTable::create() {
-  if (unused_ == kNone) [[unlikely]] {
-    blocks_.emplace_back().in_use = true;
-    return static_cast<BlockIndex>(blocks_.size() - 1);
+  BlockIndex index = unused_;
+  if (index == kNone) [[unlikely]] {
+    if (size_ == capacity_) grow_slab();
+    index = size_++;
+  } else {
+    unused_ = slab_[index].next;
   }
-  const BlockIndex index = unused_;
-  Block& block = blocks_[index];
-  unused_ = block.next;
-  const uint32_t generation = block.generation + 1;
-  block = Block{};
-  block.generation = generation;
-  block.in_use = true;
+  slab_[index] = Block{};
+  slab_[index].in_use = true;
   return index;
 }
 
 FRAGSCOPE_HOT void BlockTable::destroy(BlockIndex index) {
-  Block& block = blocks_[index];
+  Block& block = slab_[index];
   block.in_use = false;
   block.next = unused_;
   unused_ = index;
 }
 
-// Of the allocated block at `address`, or of the gap where its search ends.
-FRAGSCOPE_HOT size_t BlockTable::find_slot(uint64_t address) const {
-  const uint32_t hash = hash_of(address);
-  const size_t mask = slots_.size() - 1;
-  size_t slot = slot_of(hash);
-  while (slots_[slot].block != kNone &&
-         (slots_[slot].hash != hash || blocks_[slots_[slot].block].address != address)) {
-    slot = (slot + 1) & mask;
-  }
-  return slot;
-}
-
-inline BlockIndex BlockTable::find_allocated(uint64_t address) const {
-  if (!has_map_) make_map();
-  return slots_[find_slot(address)].block;
+FRAGSCOPE_HOT BlockIndex BlockTable::find_allocated(uint64_t address) const {
+  if (!has_map_) [[unlikely]]
+    make_map();
+  BlockIndex at = buckets_[bucket_of(address)];
+  while (at != kNone && slab_[at].address != address) at = slab_[at].free_next;
+  return at;
 }
 
 FRAGSCOPE_HOT void BlockTable::link(BlockIndex index) const {
-  if ((linked_ + 1) * 2 > slots_.size()) grow_slots();
-  const size_t mask = slots_.size() - 1;
-  const uint32_t hash = hash_of(blocks_[index].address);
-  size_t slot = slot_of(hash);
-  while (slots_[slot].block != kNone) slot = (slot + 1) & mask;
-  slots_[slot] = {hash, index};
+  if (linked_ == buckets_.size()) [[unlikely]]
+    grow_map();
+  BlockIndex& bucket = buckets_[bucket_of(slab_[index].address)];
+  slab_[index].free_next = bucket;
+  bucket = index;
   ++linked_;
 }
 
-inline void BlockTable::unlink(BlockIndex index) { clear_slot(find_slot(blocks_[index].address)); }
-
-FRAGSCOPE_HOT BlockIndex BlockTable::take_allocated(uint64_t address) {
-  if (!has_map_) make_map();
-  const size_t slot = find_slot(address);
-  const BlockIndex index = slots_[slot].block;
-  if (index != kNone) clear_slot(slot);
-  return index;
+inline void BlockTable::unlink(BlockIndex index) {
+  BlockIndex* place = &buckets_[bucket_of(slab_[index].address)];
+  while (*place != index) place = &slab_[*place].free_next;
+  *place = slab_[index].free_next;
+  --linked_;
 }
 
-// Closes the hole: moves back every follower that may not stand behind a gap.
-FRAGSCOPE_HOT void BlockTable::clear_slot(size_t hole) {
-  const size_t mask = slots_.size() - 1;
-  for (size_t at = (hole + 1) & mask; slots_[at].block != kNone; at = (at + 1) & mask) {
-    const size_t home = slot_of(slots_[at].hash);
-    if (((at - home) & mask) < ((at - hole) & mask)) continue;
-    slots_[hole] = slots_[at];
-    hole = at;
-  }
-  slots_[hole].block = kNone;
+FRAGSCOPE_HOT BlockIndex BlockTable::take_allocated(uint64_t address) {
+  if (!has_map_) [[unlikely]]
+    make_map();
+  BlockIndex* place = &buckets_[bucket_of(address)];
+  while (*place != kNone && slab_[*place].address != address) place = &slab_[*place].free_next;
+  const BlockIndex index = *place;
+  if (index == kNone) return kNone;
+  *place = slab_[index].free_next;
   --linked_;
+  return index;
 }
 
 enum class BlockState : uint8_t { kAllocated, kPendingFree, kInactive };

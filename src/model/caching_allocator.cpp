@@ -50,10 +50,9 @@ uint64_t CachingAllocator::segment_size(uint64_t rounded) const {
 
 // The block is free again.
 void CachingAllocator::insert_free(BlockIndex index) {
-  Block& block = blocks_[index];
-  Arena& arena = arenas_[block.arena];
+  Arena& arena = arenas_[blocks_[index].arena];
   if (counts_calls_) [[unlikely]]
-    block.gc_base = pools_[arena.pool].calls;
+    blocks_.set_gc_base(index, pools_[arena.pool].calls);
   arena.free.insert(blocks_.slab(), index);
 }
 
@@ -78,14 +77,13 @@ FRAGSCOPE_HOT BlockIndex CachingAllocator::take_front(Arena& arena, FreeSet::Fou
   low.address = high.address;
   low.size = size;
   low.arena = high.arena;
-  low.range = high.range;
   low.number = number_for_new(high.number);
   low.previous = high.previous;
   low.next = found.block;
   if (low.previous != kNone) slab[low.previous].next = front;
   high.previous = front;
   if (counts_calls_) [[unlikely]]
-    high.gc_base = pools_[arena.pool].calls;
+    blocks_.set_gc_base(found.block, pools_[arena.pool].calls);
   if (high.free) [[likely]] {
     arena.free.shrink(slab, found, high.address + size, high.size - size);
   } else {
@@ -93,7 +91,10 @@ FRAGSCOPE_HOT BlockIndex CachingAllocator::take_front(Arena& arena, FreeSet::Fou
     high.size -= size;
     arena.free.insert(slab, found.block);
   }
-  if (high.range != kNone) return front;
+  if (high.expandable) [[unlikely]] {
+    blocks_.set_range(front, blocks_.range(found.block));
+    return front;
+  }
   if (was_split) {
     running_.lessen_splits(arena.kind, size, 0);
   } else {
@@ -105,7 +106,7 @@ FRAGSCOPE_HOT BlockIndex CachingAllocator::take_front(Arena& arena, FreeSet::Fou
 FRAGSCOPE_HOT void CachingAllocator::take_whole(Arena& arena, FreeSet::Found found) {
   const Block& block = blocks_[found.block];
   if (block.free) arena.free.erase(blocks_.slab(), found);
-  if (block.range != kNone || !block.is_split()) return;
+  if (block.expandable || !block.is_split()) return;
   running_.lessen_splits(arena.kind, block.size, 1);
 }
 
@@ -143,7 +144,7 @@ MallocResult CachingAllocator::malloc(uint64_t requested, uint64_t stream) {
   if (found.block == kNone) [[unlikely]]
     return malloc_by_rules(requested, stream);
   const Block& block = blocks_[found.block];
-  if (block.range != kNone) [[unlikely]]
+  if (block.expandable) [[unlikely]]
     return malloc_by_rules(requested, stream);
   if (block.size - rounded >= least_rest_[static_cast<size_t>(kind)]) {
     return hand_out(arena, take_front(arena, found, rounded), requested);
@@ -170,7 +171,7 @@ BlockIndex CachingAllocator::find_free(const Request& request) {
   }
   BlockIndex found = arena.free.lower_bound(blocks_.slab(), request.rounded);
   if (found == kNone) return kNone;
-  if (blocks_[found].range != kNone) {
+  if (blocks_[found].expandable) {
     found = skip_expandable(arena.free, found, request);
     if (found == kNone) return kNone;
   }
@@ -184,7 +185,7 @@ BlockIndex CachingAllocator::skip_expandable(const FreeSet& set, BlockIndex at,
   if (!request.expandable) {
     do {
       at = set.after(blocks_.slab(), at);
-    } while (at != kNone && blocks_[at].range != kNone);
+    } while (at != kNone && blocks_[at].expandable);
     return at;
   }
   const auto reach = [&](const Block& block) {
@@ -192,7 +193,7 @@ BlockIndex CachingAllocator::skip_expandable(const FreeSet& set, BlockIndex at,
     return block.size + blocks_[block.next].size;
   };
   for (BlockIndex next = set.after(blocks_.slab(), at);
-       next != kNone && blocks_[at].range != kNone && reach(blocks_[next]) < reach(blocks_[at]);
+       next != kNone && blocks_[at].expandable && reach(blocks_[next]) < reach(blocks_[at]);
        next = set.after(blocks_.slab(), next)) {
     at = next;
   }
@@ -272,7 +273,7 @@ BlockIndex CachingAllocator::device_segment(const Request& request) {
   Block& block = blocks_[index];
   block.address = *address;
   block.size = request.segment;
-  block.arena = request.arena;
+  block.set_arena(request.arena);
   block.number = segment_number();
   stats_.segment.rise(pools_[pool].kind, 1);
   count_reserved(pool, request.segment, 0);
@@ -354,7 +355,7 @@ FRAGSCOPE_HOT void CachingAllocator::give_back(BlockIndex index, Arena& arena) {
   const BlockIndex high = if_free(block.next);
   block.active = false;
   if (counts_calls_) [[unlikely]]
-    block.gc_base = pools_[arena.pool].calls;
+    blocks_.set_gc_base(index, pools_[arena.pool].calls);
   int64_t splits = 0;
   if (low != kNone) {
     --splits;
@@ -377,7 +378,7 @@ FRAGSCOPE_HOT void CachingAllocator::give_back(BlockIndex index, Arena& arena) {
     if (low != kNone) blocks_.destroy(low);
     if (high != kNone) blocks_.destroy(high);
   }
-  if (block.range != kNone) return;
+  if (block.expandable) return;
   // What the neighbours had is in the block's size.
   const bool split = block.is_split();
   running_.change_splits(arena.kind, own_size - (split ? 0 : static_cast<int64_t>(block.size)),
@@ -428,6 +429,7 @@ void CachingAllocator::start_wait(BlockIndex index) {
 void CachingAllocator::finish_wait(BlockIndex index) {
   const Block& block = blocks_[index];
   Arena& arena = arenas_[block.arena];
+  blocks_.end_wait(index);
   running_.end_wait(arena.kind, block.size, block.requested_size);
   give_back(index, arena);
 }
@@ -436,7 +438,7 @@ void CachingAllocator::finish_wait(BlockIndex index) {
 bool CachingAllocator::can_join(BlockIndex index, BlockIndex neighbour) const {
   if (neighbour == kNone) return false;
   const Block& other = blocks_[neighbour];
-  return !other.allocated && other.event_count == 0 && !other.has_uses &&
+  return !other.allocated && blocks_.events(neighbour) == 0 && !other.has_uses &&
          other.mapped == blocks_[index].mapped;
 }
 

@@ -122,7 +122,7 @@ class CachingAllocator {
   // if another stream used it until complete_block(), or a flush, comes first.
   FreeOutcome free_pending(BlockIndex block);
   // Its use has ended. False: `block` no longer waits (a flush was first). `generation` is
-  // blocks()[block].generation, read right after free_pending().
+  // blocks().generation(block), read right after free_pending().
   bool complete_block(BlockIndex block, uint32_t generation);
   // What the start of every malloc does: frees the blocks whose events are done.
   void process_events();

@@ -78,7 +78,7 @@ class TorchRun {
       case CallKind::free_later:
         if (slot.block == model::kNone) return;
         allocator_.free_pending(slot.block);
-        slot.generation = allocator_.blocks()[slot.block].generation;
+        slot.generation = allocator_.blocks().generation(slot.block);
         return;
       case CallKind::complete:
         if (slot.block != model::kNone) allocator_.complete_block(slot.block, slot.generation);

@@ -187,8 +187,8 @@ void DeviceVerifier::on_free_pending(const BlockOp& op) {
 
 void DeviceVerifier::add_pending(uint64_t address, model::BlockIndex block) {
   model_->free_pending(block);
-  const model::Block& facts = model_->blocks()[block];
-  pending_[address] = {block, facts.generation, facts.size};
+  const model::BlockTable& blocks = model_->blocks();
+  pending_[address] = {block, blocks.generation(block), blocks[block].size};
 }
 
 void DeviceVerifier::on_block_size(const BlockOp& op) {

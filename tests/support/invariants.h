@@ -33,7 +33,7 @@ class InvariantCheck {
       if (!a_.blocks_[i].in_use) continue;
       ++blocks_;
       std::string broken = check_links(i);
-      if (broken.empty()) broken = check_state(a_.blocks_[i]);
+      if (broken.empty()) broken = check_state(i);
       if (!broken.empty()) return broken;
       count(a_.blocks_[i]);
     }
@@ -55,7 +55,8 @@ class InvariantCheck {
       return at(block, "one-sided link to the next block");
     if (next.address != block.address + block.size) return at(block, "gap after the block");
     if (next.arena != block.arena) return at(block, "neighbours of different pools or streams");
-    if (next.range != block.range) return at(block, "neighbours of different ranges");
+    if (a_.blocks_.range(block.next) != a_.blocks_.range(index))
+      return at(block, "neighbours of different ranges");
     if (is_free(block) && is_free(next) && block.mapped == next.mapped) {
       return at(block, "two free neighbours were not joined");
     }
@@ -64,12 +65,13 @@ class InvariantCheck {
 
   static bool is_free(const Block& block) { return !block.active; }
 
-  std::string check_state(const Block& block) const {
+  std::string check_state(BlockIndex index) const {
+    const Block& block = a_.blocks_[index];
     if (block.allocated && !block.active) return at(block, "allocated but not active");
     if (block.active && !block.mapped) return at(block, "active but not mapped");
-    if (!block.mapped && block.range == kNone) return at(block, "unmapped outside a range");
+    if (!block.mapped && !block.expandable) return at(block, "unmapped outside a range");
     if (block.free && block.active) return at(block, "active and free");
-    const bool waits = block.event_count > 0 || block.deferred;
+    const bool waits = a_.blocks_.events(index) > 0 || block.deferred;
     if (!block.allocated && block.active && !waits) return at(block, "active without a reason");
     if (block.allocated && waits) return at(block, "allocated and waiting");
     return {};
@@ -86,11 +88,11 @@ class InvariantCheck {
       ++now_.active[kind];
       now_.active_bytes[kind] += size;
       now_.requested_bytes[kind] += static_cast<int64_t>(block.requested_size);
-    } else if (block.range == kNone && block.is_split()) {
+    } else if (!block.expandable && block.is_split()) {
       ++now_.inactive_split[kind];
       now_.inactive_split_bytes[kind] += size;
     }
-    if (block.range == kNone && block.previous == kNone) ++now_.segment[kind];
+    if (!block.expandable && block.previous == kNone) ++now_.segment[kind];
     if (block.mapped) now_.reserved_bytes[kind] += size;
   }
 

@@ -347,15 +347,15 @@ TEST_CASE("a block that is freed while it waits for another use waits for both")
   REQUIRE(d.allocator.record_stream(d.at.at("a"), 5));
   d.allocator.work(5);
   CHECK(d.allocator.free_pending(block) == FreeOutcome::kPending);
-  CHECK(d.allocator.blocks()[block].event_count == 2);
-  CHECK(d.allocator.complete_block(block, d.allocator.blocks()[block].generation));
+  CHECK(d.allocator.blocks().events(block) == 2);
+  CHECK(d.allocator.complete_block(block, d.allocator.blocks().generation(block)));
   d.allocator.process_events();
-  CHECK(d.allocator.blocks()[block].event_count == 1);
+  CHECK(d.allocator.blocks().events(block) == 1);
   CHECK(d.allocator.stats().active.all.current == 1);
   d.allocator.complete(5);
   d.allocator.process_events();
   CHECK(d.allocator.stats().active.all.current == 0);
-  CHECK_FALSE(d.allocator.complete_block(block, d.allocator.blocks()[block].generation));
+  CHECK_FALSE(d.allocator.complete_block(block, d.allocator.blocks().generation(block)));
 }
 
 TEST_CASE("events are looked at only while there are any") {

@@ -41,23 +41,74 @@ TEST_CASE("a block table finds what is linked and nothing else") {
   for (const auto& [address, index] : plain) CHECK(table.find_allocated(address) == index);
 }
 
-TEST_CASE("a slab entry that is used again is a new block with another generation") {
+TEST_CASE("a slab entry that is used again is a new block") {
   BlockTable table;
   const BlockIndex first = table.create();
   CHECK(first == 0);
   CHECK(table.limit() == 1);
   table[first].size = 4096;
   table[first].has_uses = true;
-  const uint32_t generation = table[first].generation;
+  table.set_range(first, 3);
   table.destroy(first);
   const BlockIndex again = table.create();
   CHECK(again == first);
   CHECK(table.limit() == 1);
-  CHECK(table[again].generation == generation + 1);
   CHECK(table[again].size == 0);
   CHECK_FALSE(table[again].has_uses);
   CHECK(table[again].mapped);
+  CHECK(table.range(again) == kNone);
   CHECK(table.create() == 1);
+}
+
+TEST_CASE("what few blocks have takes memory once one of them has it, and is kept as blocks come") {
+  BlockTable table;
+  for (int i = 0; i < 40; ++i) table.create();
+  const size_t plain = table.bytes();
+  CHECK(table.range(39) == kNone);
+  CHECK(table.gc_base(39) == 0);
+  CHECK(table.events(39) == 0);
+  CHECK(table.generation(39) == 0);
+  table.set_range(5, kNone);
+  CHECK(table.bytes() == plain);
+  table.set_range(39, 7);
+  CHECK(table.bytes() > plain);
+  table.set_gc_base(38, 11);
+  table.add_event(37);
+  table.add_event(37);
+  table.remove_event(37);
+  table.end_wait(36);
+  for (int i = 0; i < 2000; ++i) table.create();
+  table.set_range(2039, 8);
+  table.set_gc_base(2039, 12);
+  table.add_event(2039);
+  CHECK(table.range(39) == 7);
+  CHECK(table.range(38) == kNone);
+  CHECK(table.range(2039) == 8);
+  CHECK(table.gc_base(38) == 11);
+  CHECK(table.gc_base(37) == 0);
+  CHECK(table.gc_base(2039) == 12);
+  CHECK(table.events(37) == 1);
+  CHECK(table.events(2039) == 1);
+  CHECK(table.events(1000) == 0);
+  CHECK(table.generation(36) == 1);
+  CHECK(table.generation(37) == 0);
+  table.set_range(39, kNone);
+  CHECK(table.range(39) == kNone);
+}
+
+TEST_CASE("a block takes less than 64 bytes, its place in the map of addresses included") {
+  BlockTable table;
+  for (const uint64_t count : {1'000u, 10'000u, 100'000u}) {
+    for (uint64_t i = table.limit(); i < count; ++i) {
+      const BlockIndex index = table.create();
+      table[index].address = 512 * (i + 1);
+      table[index].allocated = true;
+      table.link_address(index);
+    }
+    CHECK(table.find_allocated(512 * count) == count - 1);
+    CHECK(table.bytes() < 64 * count);
+    CHECK(table.bytes() >= sizeof(Block) * count);
+  }
 }
 
 TEST_CASE("a block table that is asked for an address late knows the blocks of before") {

@@ -42,10 +42,7 @@ TEST_CASE("a block, a snapshot and an answer begin empty") {
   CHECK(block.address == 0);
   CHECK(block.size == 0);
   CHECK(block.requested_size == 0);
-  CHECK(block.gc_base == 0);
   CHECK(block.number == 0);
-  CHECK(block.generation == 0);
-  CHECK(block.event_count == 0);
   CHECK_FALSE(block.in_use);
   CHECK_FALSE(block.allocated);
   CHECK_FALSE(block.active);
@@ -53,6 +50,7 @@ TEST_CASE("a block, a snapshot and an answer begin empty") {
   CHECK_FALSE(block.has_uses);
   CHECK_FALSE(block.deferred);
   CHECK_FALSE(block.free);
+  CHECK_FALSE(block.expandable);
   CHECK_FALSE(block.is_split());
   const BlockSnapshot shot;
   CHECK(shot.address == 0);
