@@ -29,8 +29,9 @@ uint32_t CachingAllocator::find_arena(uint32_t pool, uint64_t stream) {
   Arena& arena = arenas_.emplace_back();
   arena.stream = stream;
   arena.pool = pool;
+  arena.index = static_cast<uint32_t>(arenas_.size() - 1);
   arena.kind = pools_[pool].kind;
-  return *arenas.insert(at, static_cast<uint32_t>(arenas_.size() - 1));
+  return *arenas.insert(at, arena.index);
 }
 
 bool CachingAllocator::scope_blocks() const {

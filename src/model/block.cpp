@@ -7,14 +7,14 @@
 namespace fragscope::model {
 namespace {
 
-constexpr BlockIndex kFirstBlocks = 32;  // tuning: the slab grows
+constexpr BlockIndex kFirstBlocks = 16;  // tuning: the slab grows
 constexpr size_t kFirstBuckets = 64;     // tuning: the map grows
 
 }  // namespace
 
 // realloc(): a large slab grows without being there twice.
 void BlockTable::grow_slab() {
-  const BlockIndex wanted = capacity_ + std::max(kFirstBlocks, capacity_ / 8);
+  const BlockIndex wanted = capacity_ + std::max(kFirstBlocks, capacity_ / 16);
   void* const grown = std::realloc(slab_.get(), wanted * sizeof(Block));
   if (grown == nullptr) throw std::bad_alloc();
   static_cast<void>(slab_.release());
@@ -27,7 +27,7 @@ void BlockTable::set_range(BlockIndex index, uint32_t range) {
   if (range != kNone) entry(ranges_, index) = range;
 }
 
-// A bucket for each block, or for every second one.
+// One or two blocks to a bucket.
 void BlockTable::grow_map() const {
   const std::vector<BlockIndex> old = std::exchange(buckets_, {});
   const size_t size = old.empty() ? kFirstBuckets : old.size() * 2;

@@ -69,17 +69,20 @@ CachingAllocator::Request CachingAllocator::make_request(uint64_t requested, uin
 // A new block for the low `size` bytes of `found`, which keeps the rest and is free.
 FRAGSCOPE_HOT BlockIndex CachingAllocator::take_front(Arena& arena, FreeSet::Found found,
                                                       uint64_t size) {
-  const BlockIndex front = blocks_.create();
+  const BlockIndex front = blocks_.create_raw();
   Block* const slab = blocks_.slab();
-  Block& low = slab[front];
   Block& high = slab[found.block];
   const bool was_split = high.is_split();
+  // Written in one piece: a flag set alone would hold up the next look at `arena` beside it.
+  Block low;
   low.address = high.address;
   low.size = size;
-  low.arena = high.arena;
+  low.set_arena(arena.index);
+  low.in_use = low.allocated = low.active = true;
   low.number = number_for_new(high.number);
   low.previous = high.previous;
   low.next = found.block;
+  slab[front] = low;
   if (low.previous != kNone) slab[low.previous].next = front;
   high.previous = front;
   if (counts_calls_) [[unlikely]]
@@ -104,8 +107,9 @@ FRAGSCOPE_HOT BlockIndex CachingAllocator::take_front(Arena& arena, FreeSet::Fou
 }
 
 FRAGSCOPE_HOT void CachingAllocator::take_whole(Arena& arena, FreeSet::Found found) {
-  const Block& block = blocks_[found.block];
+  Block& block = blocks_[found.block];
   if (block.free) arena.free.erase(blocks_.slab(), found);
+  block.allocated = block.active = true;
   if (block.expandable || !block.is_split()) return;
   running_.lessen_splits(arena.kind, block.size, 1);
 }
@@ -114,8 +118,6 @@ FRAGSCOPE_HOT void CachingAllocator::take_whole(Arena& arena, FreeSet::Found fou
 FRAGSCOPE_HOT MallocResult CachingAllocator::hand_out(const Arena& arena, BlockIndex taken,
                                                       uint64_t requested) {
   Block& block = blocks_[taken];
-  block.allocated = true;
-  block.active = true;
   block.requested_size = requested;
   blocks_.link_address(taken);
   trace(TraceAction::kAlloc, block, requested);

@@ -254,6 +254,7 @@ class CachingAllocator {
   struct Arena {  // one stream of one pool
     uint64_t stream = 0;
     uint32_t pool = kNone;
+    uint32_t index = 0;                // of this arena
     PoolKind kind = PoolKind::kSmall;  // the pool's
     FreeSet free;
     std::vector<BlockIndex> unmapped;  // by address
