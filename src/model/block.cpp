@@ -7,8 +7,8 @@
 namespace fragscope::model {
 namespace {
 
-constexpr BlockIndex kFirstBlocks = 16;
-constexpr size_t kFirstBuckets = 64;
+constexpr BlockIndex kFirstBlocks = 16;  // tuning: the slab grows
+constexpr size_t kFirstBuckets = 64;     // tuning: the map grows
 
 }  // namespace
 

@@ -92,7 +92,7 @@ TEST_CASE("an ended use of another pool outlives the flush of a private one") {
   Live live;
   const MallocResult made = live.allocator.malloc(3 * kMiB);
   REQUIRE(live.allocator.free_pending(made.block) == FreeOutcome::kPending);
-  const uint32_t generation = live.allocator.blocks()[made.block].generation;
+  const uint32_t generation = live.allocator.blocks().generation(made.block);
   REQUIRE(live.allocator.complete_block(made.block, generation));
   live.allocator.create_pool({0, 1}, {});
   REQUIRE(live.allocator.release_pool({0, 1}));
@@ -107,7 +107,7 @@ TEST_CASE("a use that a flush has ended is ended once") {
   Live live;
   const MallocResult made = live.allocator.malloc(3 * kMiB);
   REQUIRE(live.allocator.free_pending(made.block) == FreeOutcome::kPending);
-  const uint32_t generation = live.allocator.blocks()[made.block].generation;
+  const uint32_t generation = live.allocator.blocks().generation(made.block);
   REQUIRE(live.allocator.complete_block(made.block, generation));
   live.allocator.empty_cache();  // waits for all uses
   CHECK_FALSE(live.allocator.events_outstanding());
