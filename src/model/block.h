@@ -117,7 +117,6 @@ class BlockTable {
 
   // Odd, and spreads the multiples of 512 over the high bits.
   size_t bucket_of(uint64_t address) const {
-    // tuning: by any hash of the address the map finds the same blocks.
     return static_cast<uint32_t>((address * 0x9e37'79b9'7f4a'7c15ull) >> 32) >> shift_;
   }
   void link(BlockIndex index) const;
