@@ -201,7 +201,7 @@ TEST_CASE("a crowded bin is searched as a tree, and is a chain again once it was
 
 TEST_CASE("a bin that is walked far by a search becomes a tree, whatever the order of insertion") {
   Pair pair;
-  constexpr uint64_t kSize = 33 * 1024;  // in one bin with kSize + 512
+  constexpr uint64_t kSize = 33 * 1024;             // in one bin with kSize + 512
   pair.insert(pair.fresh(kSize, kSize * 1000, 0));  // from now on the set has heads for this power
   const size_t chained = pair.set.bytes();
   // Each one goes before all others: none is walked to.
