@@ -42,6 +42,11 @@ struct CUstream_st {
   std::vector<CUgraphNode> tail;  // what the next captured node depends on
   std::set<CUevent> pending;      // recorded here, not yet complete
   uint64_t busy_until_ns = 0;     // CLOCK_MONOTONIC (kernel_time.cpp)
+
+  // Handles rise in the order of creation and the lowest free one is used again, whatever the heap
+  // looks like: PyTorch sorts by them, so a program's calls would differ from run to run.
+  static void* operator new(size_t bytes);
+  static void operator delete(void* handle);
 };
 
 struct CUevent_st {

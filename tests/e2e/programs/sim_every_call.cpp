@@ -6,10 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <vector>
 
 namespace {
 
@@ -243,6 +246,25 @@ void captured(CUstreamCaptureMode mode) {
   OK(cuStreamDestroy(stream));
 }
 
+// Handles rise in the order of creation, whatever holes the heap has, and the lowest is used again.
+void stream_handles() {
+  std::vector<std::unique_ptr<char[]>> holes;
+  for (int i = 0; i < 400; ++i) holes.push_back(std::make_unique<char[]>(64 + i % 40 * 8));
+  std::vector<CUstream> streams(64);
+  for (CUstream& stream : streams) {
+    for (int i = 0; i < 6; ++i) holes[(&stream - streams.data()) * 37 % 400 / 7 * 7 + i].reset();
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  }
+  if (!std::is_sorted(streams.begin(), streams.end())) ++g_failures;
+  CUstream again = nullptr;
+  for (const size_t gone : {40, 7, 20}) OK(cuStreamDestroy(streams[gone]));
+  for (const size_t expected : {7, 20, 40}) {
+    OK(cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
+    if (again != streams[expected]) ++g_failures;
+  }
+  for (const CUstream stream : streams) OK(cuStreamDestroy(stream));
+}
+
 // A context's end pops it once and for the calling thread alone: elsewhere it stays on top,
 // destroyed.
 void context_that_ended(CUdevice device) {
@@ -306,6 +328,7 @@ int main(int count, char** words) {
   OK(cuMemAlloc(&left, 30 << 20));  // ends with its context
   OK(cuCtxDestroy(own));
   context_that_ended(device);
+  stream_handles();
   OK(cuDevicePrimaryCtxRetain(&primary, device));
   OK(cuDevicePrimaryCtxRelease(device));  // not the last reference
   OK(cuDevicePrimaryCtxReset(device));
