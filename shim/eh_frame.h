@@ -8,7 +8,7 @@
 
 namespace fragscope::shim {
 
-// Takes microseconds; frame_rule() remembers the answer.
+// Takes microseconds; known_frame() remembers the answer.
 FrameRule read_frame_rule(uintptr_t return_address) noexcept;
 
 }  // namespace fragscope::shim

@@ -14,6 +14,7 @@
 #include "symbolize/symbolizer.h"
 #include "tools/command.h"
 #include "tools/json_text.h"
+#include "tools/moment.h"
 #include "tools/run_analysis.h"
 #include "tools/symbol_options.h"
 
@@ -31,20 +32,6 @@ struct AttributeOptions {
   std::string at = "peak";
 };
 
-// "peak", "oom", "end", or the number of an event.
-std::string at_problem(const std::string& at) {
-  if (at == "peak" || at == "oom" || at == "end") return "";
-  const std::string problem = whole_number(at);
-  return problem.empty()
-             ? ""
-             : fmt::format("--at: '{}' is none of peak, oom, end, an event's number", at);
-}
-
-std::optional<uint64_t> asked_event(const AttributeOptions& options) {
-  if (options.at == "peak" || options.at == "oom" || options.at == "end") return std::nullopt;
-  return std::stoull(options.at);
-}
-
 uint64_t last_event(replay::EventStream& events) {
   Event event;
   events.rewind();
@@ -58,14 +45,13 @@ uint64_t last_event(replay::EventStream& events) {
 void choose_moment(const AttributeOptions& options, replay::EventStream& events, uint64_t last,
                    metrics::ProcessMetrics& measured) {
   if (options.at == "peak") return;
+  const auto asked = moment_event(options.at);  // else the last refusal or the end
   std::map<int32_t, uint64_t> seqs;
   for (const auto& [index, device] : measured.devices) {
     if (!device.heap) continue;
     if (options.at == "oom" && device.ooms.empty()) continue;
-    if (asked_event(options).value_or(0) > last) continue;
-    seqs[index] = options.at == "oom"   ? device.ooms.back().seq
-                  : options.at == "end" ? UINT64_MAX - 1
-                                        : std::stoull(options.at);
+    if (asked.value_or(0) > last) continue;
+    seqs[index] = options.at == "oom" ? device.ooms.back().seq : asked.value_or(UINT64_MAX - 1);
   }
   auto moments = metrics::moments_at(events, measured.facts, seqs);
   for (auto& [index, device] : measured.devices) {
@@ -183,7 +169,7 @@ void attribute_process(const OpenRun& run, trace::TraceReader& reader,
   const replay::ProcessFacts facts = process_facts(run, reader);
   ProcessEvents events(reader, facts);
   metrics::ProcessMetrics measured = metrics::measure_process(events.stream(), facts);
-  const uint64_t last = asked_event(options) ? last_event(events.stream()) : 0;
+  const uint64_t last = moment_event(options.at) ? last_event(events.stream()) : 0;
   answer.last = std::max(answer.last, last);
   choose_moment(options, events.stream(), last, measured);
   symbolize::Symbolizer symbols(reader.tables(), options.places);
@@ -202,7 +188,7 @@ void attribute_process(const OpenRun& run, trace::TraceReader& reader,
   if (!options.json) {
     answer.text += (answer.text.empty() ? "process " : "\nprocess ") + pid_text(facts.pid) + " " +
                    one_line(facts.program) + "\n";
-    if (asked_event(options).value_or(0) > last) {
+    if (moment_event(options.at).value_or(0) > last) {
       answer.text += fmt::format("its last event is {}\n", last);
     } else if (devices.empty()) {
       answer.text += "no blocks of an allocator were recorded\n";
@@ -226,9 +212,6 @@ int run_attribute(const AttributeOptions& options) {
   if (const std::string problem = problem_of(options.places); !problem.empty()) {
     return fail(problem, kExitUsage);
   }
-  if (const std::string problem = at_problem(options.at); !problem.empty()) {
-    return fail(problem, kExitUsage);
-  }
   auto run = open_run(options.path);
   if (!run.ok()) return fail(run.error());
   Answer answer;
@@ -239,11 +222,9 @@ int run_attribute(const AttributeOptions& options) {
   if (options.pid != 0 && answer.processes.empty()) {
     return fail("no process " + std::to_string(options.pid) + " in " + options.path, kExitUsage);
   }
-  const auto asked = asked_event(options);
+  const auto asked = moment_event(options.at);
   if (asked && *asked > answer.last && answer.events > 0) {
-    return fail(fmt::format("--at {}: event {} is not recorded: the last one is {}", *asked, *asked,
-                            answer.last),
-                kExitNo);
+    return fail("--at " + options.at + ": " + not_recorded_text(*asked, answer.last), kExitNo);
   }
   for (const std::string& warning : all_warnings(*run)) answer.warnings.push_back(warning);
   if (options.json) {
@@ -280,6 +261,7 @@ void add_attribute_command(CLI::App& app, CommandContext& context) {
   command
       ->add_option("--at", options->at,
                    "peak, oom (the last refusal), end, or the number of an event: after it")
+      ->check(moment_problem)
       ->capture_default_str();
   command->add_option("--rows", options->rows, "rows of each list (text)")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1'000'000}))

@@ -11,6 +11,7 @@
 #include "report/json_report.h"
 #include "report/text_report.h"
 #include "tools/command.h"
+#include "tools/moment.h"
 #include "tools/replay_comparison.h"
 #include "tools/replay_export.h"
 #include "tools/run_analysis.h"

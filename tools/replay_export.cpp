@@ -11,6 +11,7 @@
 #include "replay/state_at.h"
 #include "tools/command.h"
 #include "tools/json_text.h"
+#include "tools/moment.h"
 #include "tools/run_analysis.h"
 #include "tools/snapshot_file.h"
 #include "tools/version.h"
@@ -72,18 +73,17 @@ Result<uint64_t> seq_of_event(trace::TraceReader& reader, uint64_t asked) {
     last = batch.back().seq;
     if (last >= asked) return asked;
   }
-  return Error{ErrorCode::kInvalidArgument, "event " + std::to_string(asked) +
-                                                " is not recorded: the last one is " +
-                                                std::to_string(last)};
+  return Error{ErrorCode::kInvalidArgument, not_recorded_text(asked, last)};
 }
 
 Result<std::optional<uint64_t>> moment_of(trace::TraceReader& reader,
                                           const replay::ProcessFacts& facts,
                                           const ExportOptions& options) {
   if (options.at == "end") return std::optional<uint64_t>();
-  Result<uint64_t> seq = options.at == "peak"  ? seq_of_peak(reader, facts)
-                         : options.at == "oom" ? seq_of_oom(reader, facts, options.replay)
-                                               : seq_of_event(reader, std::stoull(options.at));
+  const auto event = moment_event(options.at);
+  Result<uint64_t> seq = event                  ? seq_of_event(reader, *event)
+                         : options.at == "peak" ? seq_of_peak(reader, facts)
+                                                : seq_of_oom(reader, facts, options.replay);
   if (!seq) return seq.error();
   return std::optional<uint64_t>(*seq);
 }
@@ -160,12 +160,6 @@ std::optional<int32_t> device_beyond(const replay::ProcessState& state) {
 }
 
 }  // namespace
-
-std::string moment_problem(const std::string& text) {
-  if (text == "end" || text == "peak" || text == "oom") return {};
-  if (whole_number(text).empty()) return {};
-  return "'" + text + "' is no moment: end, peak, oom, or the number of an event";
-}
 
 int export_snapshot(OpenRun& run, const ExportOptions& options) {
   trace::TraceReader* reader = chosen_process(run, options);

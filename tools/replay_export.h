@@ -24,9 +24,6 @@ struct ExportOptions {
   bool json = false;
 };
 
-// Empty when `text` is a moment, else what is wrong with it.
-std::string moment_problem(const std::string& text);
-
 int export_snapshot(OpenRun& run, const ExportOptions& options);
 
 }  // namespace fragscope::tools

@@ -65,10 +65,6 @@ bool is_gone(const ProcStat& stat) {
   return dead && stat.threads <= 1;
 }
 
-}  // namespace
-
-namespace {
-
 bool is_alive_here(uint32_t pid, uint64_t start_ticks) {
   const auto stat = read_proc_stat(pid);
   if (!stat) return false;

@@ -6,13 +6,6 @@
 namespace fragscope::diagnose {
 namespace {
 
-bool ends_with(std::string_view text, size_t end, std::string_view what) {
-  return end >= what.size() && text.substr(end - what.size(), what.size()) == what;
-}
-bool starts_at(std::string_view text, size_t at, std::string_view what) {
-  return at <= text.size() && text.substr(at, what.size()) == what;
-}
-
 // Does `what` stand within `reach` characters in front of `at`?
 bool stands_before(std::string_view text, size_t at, size_t reach, std::string_view what) {
   const size_t begin = at - std::min(at, reach);
@@ -25,7 +18,7 @@ bool stands_before(std::string_view text, size_t at, size_t reach, std::string_v
 void MessageCollector::read_hami(const Place& place) {
   size_t begin = place.at;
   const auto device = integer_before(place.text, place.at, &begin);
-  if (!device || !ends_with(place.text, begin, "device")) return;
+  if (!device || !ends_at(place.text, begin, "device")) return;
   size_t slash = place.behind;
   while (slash < place.text.size() && slash - place.behind < 24 && place.text[slash] >= '0' &&
          place.text[slash] <= '9') {
@@ -44,9 +37,9 @@ void MessageCollector::read_hami(const Place& place) {
 void MessageCollector::read_generic(const Place& place) {
   // "srun: error: gpu001: task 0: Out Of Memory" is the job's limit of host memory.
   size_t task = place.at;
-  if (ends_with(place.text, task, ":")) {
+  if (ends_at(place.text, task, ":")) {
     integer_before(place.text, task - 1, &task);
-    if (ends_with(place.text, task, "task") && stands_before(place.text, task, 64, "srun:error:")) {
+    if (ends_at(place.text, task, "task") && stands_before(place.text, task, 64, "srun:error:")) {
       open({.text = "outofmemory", .opens = Opens::kYes, .family = Family::kHostRam}, place);
       return;
     }
@@ -143,7 +136,7 @@ bool MessageCollector::pinning_follows(const Place& place) const {
 
 // A shell's "Killed" as the last word of a log that tells nothing else.
 void MessageCollector::end_of_text(std::string_view text, uint64_t base) {
-  if (context_ || messages_ > 0 || !ends_with(text, text.size(), "killed")) return;
+  if (context_ || messages_ > 0 || !ends_at(text, text.size(), "killed")) return;
   const size_t at = text.size() - 6;
   start_message(Family::kKilled, {text, at, text.size(), base + at});
 }

@@ -17,13 +17,6 @@ constexpr size_t kMaxProcesses = 1024;
 // Retold figures ("12.00 GiB total, …") count only next to the request.
 constexpr uint64_t kRetoldReach = 250;
 
-bool ends_with(std::string_view text, size_t end, std::string_view what) {
-  return end >= what.size() && text.substr(end - what.size(), what.size()) == what;
-}
-bool starts_at(std::string_view text, size_t at, std::string_view what) {
-  return at <= text.size() && text.substr(at, what.size()) == what;
-}
-
 bool is_native(Family family) {
   return family == Family::kNative || family == Family::kBareAllocator ||
          family == Family::kRejected || family == Family::kTooLarge;
@@ -40,7 +33,7 @@ bool compatible(Family message, Family phrase) {
 // "Tried to allocate" is ordinary English; PyTorch's stands behind "out of memory." or in front of
 // the device.
 bool is_allocator_sentence(std::string_view text, size_t at, size_t behind) {
-  if (at == 0 || ends_with(text, at, "memory.") || ends_with(text, at, "memory")) return true;
+  if (at == 0 || ends_at(text, at, "memory.") || ends_at(text, at, "memory")) return true;
   const auto tried = quantity_after(text, behind, Unit::kRequired);
   if (!tried) return false;
   const size_t end = tried->end;
@@ -59,7 +52,7 @@ bool has_lead(const Phrase& phrase, std::string_view text, size_t begin) {
   if (std::string_view(";,(").find(text[begin - 1]) != std::string_view::npos) return true;
   if (phrase.at == At::kBeforeListed) return false;
   for (const std::string_view lead : {"which", "memory", "and", "with", "."}) {
-    if (ends_with(text, begin, lead)) return true;
+    if (ends_at(text, begin, lead)) return true;
   }
   return false;
 }
@@ -71,9 +64,9 @@ bool negated(std::string_view text, size_t at, size_t behind) {
     if (next > behind && starts_at(text, next, no)) return true;
   }
   for (const std::string_view no : {"isno", "notan", "nota", "without", "noteven"}) {
-    if (ends_with(text, at, no)) return true;
+    if (ends_at(text, at, no)) return true;
   }
-  return ends_with(text, at, ",no") || ends_with(text, at, ".no") || ends_with(text, at, ";no");
+  return ends_at(text, at, ",no") || ends_at(text, at, ".no") || ends_at(text, at, ";no");
 }
 
 }  // namespace
@@ -266,8 +259,7 @@ void MessageCollector::read_message_special(const Phrase& phrase, const Place& p
     case Special::kDeviceBefore: {
       size_t begin = place.at;
       const auto index = integer_before(place.text, place.at, &begin);
-      const bool device =
-          ends_with(place.text, begin, "gpu") || ends_with(place.text, begin, "xpu");
+      const bool device = ends_at(place.text, begin, "gpu") || ends_at(place.text, begin, "xpu");
       read_device(device ? index : std::nullopt, place);
       return;
     }
@@ -319,16 +311,16 @@ void MessageCollector::read_process(const Place& place) {
   const auto value = quantity_before(place.text, place.at);
   if (!current_ || !is_native(current_->family) || !value) return;
   if (place.position - current_->end > kMessageReach) return;
-  if (!ends_with(place.text, value->begin, "has")) return;
+  if (!ends_at(place.text, value->begin, "has")) return;
   current_->end = place.position;
   const size_t before = value->begin - 3;
-  if (ends_with(place.text, before, "thisprocess")) {
+  if (ends_at(place.text, before, "thisprocess")) {
     store(Field::kProcessInUse, value->value);
     return;
   }
   size_t begin = before;
   const auto pid = integer_before(place.text, before, &begin);
-  if (!pid || !ends_with(place.text, begin, "process")) return;
+  if (!pid || !ends_at(place.text, begin, "process")) return;
   // 1 PiB: sums over all processes stay within int64_t.
   const bool plausible = value->value.bytes < (uint64_t{1} << 50);
   if (plausible && current_->listed_processes.size() < kMaxProcesses) {

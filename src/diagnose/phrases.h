@@ -66,6 +66,14 @@ inline constexpr size_t kLongestPhrase = 96;
 template <typename Found>
 void find_phrases(std::string_view text, size_t begin, size_t end, Found&& found);
 
+// Does `what` end, or begin, at this place of a text?
+inline bool ends_at(std::string_view text, size_t end, std::string_view what) {
+  return end >= what.size() && text.substr(end - what.size(), what.size()) == what;
+}
+inline bool starts_at(std::string_view text, size_t at, std::string_view what) {
+  return at <= text.size() && text.substr(at, what.size()) == what;
+}
+
 struct PhraseIndex {
   static const PhraseIndex& instance();
   // First phrase with this head; the next ones follow through `next`. -1 ends.
