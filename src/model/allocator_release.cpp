@@ -119,10 +119,8 @@ void CachingAllocator::release_cached(PoolId id) {
 // Freeable pools stand in a hash map (ska::flat_hash_map); a flush walks it slot by slot.
 std::vector<uint32_t> CachingAllocator::freeable_in_order() const {
   std::vector<uint32_t> order = freeable_;
-  const int shift = 64 - freeable_bits_;
   const auto slot = [&](uint32_t index) {
-    const PoolId id = private_pools_[index].id;
-    return (0x9e37'79b9'7f4a'7c15ull * (id.first != 0 ? id.first : id.second)) >> shift;
+    return private_pools_[index].id.slot_in_map(freeable_bits_);
   };
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return slot(a) < slot(b); });

@@ -18,7 +18,9 @@ namespace fragscope::model {
 using BlockIndex = uint32_t;
 inline constexpr uint32_t kNone = UINT32_MAX;  // no block, pool, segment, …
 
-inline constexpr uint32_t kMaxArenas = (1u << 24) - 1;  // as many as Block::arena can name
+inline constexpr unsigned kArenaBits = 24;
+inline constexpr uint32_t kMaxArenas = (1u << kArenaBits) - 1;  // as many as Block::arena can name
+static_assert(kMaxArenas >> kArenaBits == 0 && kMaxArenas >> (kArenaBits - 1) == 1);
 
 // What every request or free needs of a block. What only some programs need is in columns of the
 // BlockTable.
@@ -31,8 +33,8 @@ struct Block {
   BlockIndex free_previous = kNone;  // links of the free set
   BlockIndex free_next = kNone;      // also the chain of an allocated block in the address map
   uint32_t number = 0;               // creation number, see TieRule; 0 where addresses decide
-  uint32_t arena : 24 = kMaxArenas;  // its pool and stream
-  bool in_use : 1 = false;           // the slab entry is a block
+  uint32_t arena : kArenaBits = kMaxArenas;  // its pool and stream
+  bool in_use : 1 = false;                   // the slab entry is a block
   bool allocated : 1 = false;
   bool active : 1 = false;  // allocated, or freed and waiting for events
   bool free : 1 = false;    // in a free set

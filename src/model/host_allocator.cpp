@@ -291,11 +291,7 @@ std::vector<uint32_t> HostAllocator::freeable_in_order() const {
   for (size_t i = 1; i < pools_.size(); ++i) {
     if (pools_[i].alive && pools_[i].freeable) order.push_back(static_cast<uint32_t>(i));
   }
-  const auto slot = [&](uint32_t index) {
-    const PoolId id = pools_[index].id;
-    const uint64_t hash = 0x9e37'79b9'7f4a'7c15ull * (id.first != 0 ? id.first : id.second);
-    return hash >> (64 - freeable_bits_);
-  };
+  const auto slot = [&](uint32_t index) { return pools_[index].id.slot_in_map(freeable_bits_); };
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return slot(a) < slot(b); });
   return order;

@@ -46,7 +46,7 @@ struct HostReply {
   enum class Outcome : uint8_t { kAllocated, kNull, kFailed };  // kFailed: CUDA refused
   Outcome outcome = Outcome::kNull;
   uint64_t address = 0;
-  uint64_t block_size = 0;  // up to 2.14 it may be less than the request, if sizes are unrounded
+  uint64_t block_size = 0;  // up to 2.13 it may be less than the request, if sizes are unrounded
 };
 
 class HostAllocator {

@@ -66,6 +66,11 @@ struct PoolId {
   uint64_t second = 0;
   bool operator==(const PoolId&) const = default;
   bool is_default() const { return first == 0 && second == 0; }
+  // Where it stands in PyTorch's maps of pools (ska::flat_hash_map, Fibonacci hashing) of 2^bits
+  // slots: a flush walks them slot by slot.
+  uint64_t slot_in_map(int bits) const {
+    return (0x9e37'79b9'7f4a'7c15ull * (first != 0 ? first : second)) >> (64 - bits);
+  }
 };
 
 struct PrivatePoolBytes {

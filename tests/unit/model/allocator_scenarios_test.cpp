@@ -171,6 +171,37 @@ TEST_CASE("S6: garbage collection frees all blocks of average age") {
   }
 }
 
+TEST_CASE("requests that cached blocks serve make the others older") {
+  const std::string version = every_version();
+  Device d("garbage_collection_threshold:0.5", version.c_str(), 1000);
+  REQUIRE(d.allocator.set_memory_fraction(0.1));
+  for (const char* name : {"x", "y"}) d.alloc(name, 30);
+  d.alloc("h", 20);
+  d.free_all({"x", "h"});
+  for (int i = 0; i < 6; ++i) {
+    d.alloc("h", 20);
+    d.free("h");
+  }
+  d.free("y");
+  // 80 of at most 50: 30 are to go. Ages 7, 1 and 1, so x alone is of average age, and is enough.
+  d.alloc("n", 40);
+  CHECK(d.reserved() == 90);
+}
+
+TEST_CASE("what is served beside the cache is no garbage of it") {
+  const std::string version = every_version();
+  Device d("garbage_collection_threshold:0.5", version.c_str(), 1000);
+  REQUIRE(d.allocator.set_memory_fraction(0.1));
+  d.allocator.set_outside_reserved(60 * kMiB);  // check_invariants() knows no such memory
+  const uint64_t x = d.allocator.malloc(30 * kMiB).address;
+  d.allocator.free(x);
+  const uint64_t n = d.allocator.malloc(40 * kMiB).address;  // the cache has 30 of at most 50
+  CHECK(d.reserved() == 60 + 30 + 40);
+  d.allocator.free(n);
+  CHECK(d.allocator.malloc(50 * kMiB).ok());  // 70: x, passed over more often, is enough
+  CHECK(d.reserved() == 60 + 40 + 50);
+}
+
 TEST_CASE("S6: fraction 1.0 is a limit only up to 2.9") {
   for (const VersionProfile& profile : version_profiles()) {
     Device d("garbage_collection_threshold:0.5", std::string(profile.name).c_str(), 1000);

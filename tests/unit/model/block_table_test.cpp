@@ -111,6 +111,26 @@ TEST_CASE("a block takes less than 64 bytes, its place in the map of addresses i
   }
 }
 
+TEST_CASE("the map of addresses does not grow with blocks that come and go") {
+  BlockTable table;
+  CHECK(table.find_allocated(512) == kNone);  // from now on there is a map
+  size_t bytes = 0;
+  for (int round = 0; round < 10'000; ++round) {
+    const BlockIndex index = table.create();
+    table[index].address = 512;
+    table[index].allocated = true;
+    table.link_address(index);
+    if (round % 2 == 0) {
+      table.unlink_address(index);
+    } else {
+      REQUIRE(table.take_allocated(512) == index);
+    }
+    table.destroy(index);
+    if (round == 0) bytes = table.bytes();
+  }
+  CHECK(table.bytes() == bytes);
+}
+
 TEST_CASE("a block table that is asked for an address late knows the blocks of before") {
   BlockTable table;
   for (uint64_t i = 1; i <= 100; ++i) {

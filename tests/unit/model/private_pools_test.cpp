@@ -148,3 +148,20 @@ TEST_CASE("a free of nothing and of the unknown are told apart") {
   CHECK(d.allocator.free(block.address) == FreeOutcome::kFreed);
   CHECK(d.allocator.free(block.address) == FreeOutcome::kUnknown);
 }
+
+TEST_CASE(
+    "pools stand in the map's slots by Fibonacci hashing of the part of their id that is not 0") {
+  // The multiplier is 2^64 divided by the golden ratio, odd. 2^63 times it is 2^63, so that 2^63 +
+  // 1 falls into the slot opposite to that of 1.
+  constexpr uint64_t kHalf = uint64_t{1} << 63;
+  CHECK(PoolId{1, 0}.slot_in_map(2) == 2);  // 0.618 of 4
+  CHECK(PoolId{0, 1}.slot_in_map(2) == 2);
+  CHECK(PoolId{2, 1}.slot_in_map(2) == 0);  // 0.236 of 4
+  CHECK(PoolId{1, 0}.slot_in_map(3) == 4);
+  CHECK(PoolId{kHalf + 1, 0}.slot_in_map(3) == 0);
+  // The whole product: (n + 1) times the multiplier is n times it and once more, in all bits.
+  for (const uint64_t n : {1ull, 3ull, 1ull << 40, ~0ull - 1}) {
+    CHECK(PoolId{n + 1, 0}.slot_in_map(64) - PoolId{n, 0}.slot_in_map(64) ==
+          PoolId{1, 0}.slot_in_map(64));
+  }
+}
