@@ -27,7 +27,7 @@ const CachingAllocator::PrivatePool* CachingAllocator::pool_to_checkpoint(PoolId
     last_error_ = "Could not find the private pool";
     return nullptr;
   }
-  if (std::find(freeable_.begin(), freeable_.end(), index) != freeable_.end()) {
+  if (freeable_.contains(index)) {
     last_error_ = "Not expected to checkpoint freeable graph";
     return nullptr;
   }
@@ -77,13 +77,15 @@ bool CachingAllocator::restore_checkpoint(const PoolCheckpoint& state, Checkpoin
 }
 
 void CachingAllocator::free_all(const PrivatePool& pool, CheckpointDelta& delta) {
+  std::vector<BlockIndex> allocated;
   for (const BlockIndex head : first_blocks(pool)) {
-    // A freed block takes its free neighbours in: its own index stays.
     for (BlockIndex at = head; at != kNone; at = blocks_[at].next) {
-      if (!blocks_[at].allocated) continue;
-      delta.freed.push_back(blocks_[at].address);
-      free_block(at);
+      if (blocks_[at].allocated) allocated.push_back(at);
     }
+  }
+  for (const BlockIndex index : allocated) {
+    delta.freed.push_back(blocks_[index].address);
+    free_block(index);
   }
 }
 
@@ -103,7 +105,6 @@ bool CachingAllocator::put_back(const std::vector<CheckpointBlock>& blocks, Bloc
     Request request;
     request.requested = request.rounded = wanted.size;
     request.arena = blocks_[at].arena;
-    request.stream = arenas_[request.arena].stream;
     request.split = blocks_[at].size > wanted.size;
     taken.push_back(finish_malloc(request, at).block);
     at = blocks_[taken.back()].next;

@@ -20,7 +20,7 @@ Status apply_config(std::string_view text, const VersionProfile& profile, Config
   config.roundup_power2_divisions.fill(0);
   config.garbage_collection_threshold = 0;
   const ConfigFailure failure = profile.grammar == ConfigGrammar::kLexer
-                                    ? parse_with_lexer(text, profile, config)
+                                    ? parse_with_lexer(text, profile, origin, config)
                                     : parse_with_tokenizer(text, profile, origin, config);
   if (failure) return Error{ErrorCode::kInvalidArgument, *failure};
   return Done{};

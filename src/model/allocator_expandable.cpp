@@ -55,7 +55,8 @@ BlockIndex CachingAllocator::new_range(const Request& request) {
   const bool small = pools_[pool].kind == PoolKind::kSmall;
   range.page = expandable_page(config_, small);
   range.bytes = expandable_range_bytes(config_, small, provider_.memory_info().total);
-  if (range.bytes % kDevicePage != 0) {  // large_segment_size_mb: an odd number
+  // large_segment_size_mb: an odd number; expandable_segments_reserve: less than a byte
+  if (range.bytes == 0 || range.bytes % kDevicePage != 0) {
     last_error_ = kInvalidArgument;
     return kNone;
   }

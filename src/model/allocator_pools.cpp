@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint32_t kLargePool = 0;
 constexpr uint32_t kSmallPool = 1;
+constexpr std::string_view kRecordsAlready = "beginAllocateToPool: already recording to mempool_id";
 
 }  // namespace
 
@@ -65,9 +66,7 @@ uint32_t CachingAllocator::find_private(PoolId id) const {
   return kNone;
 }
 
-uint32_t CachingAllocator::ensure_private(PoolId id) {
-  const uint32_t found = find_private(id);
-  if (found != kNone) return found;
+CachingAllocator::PrivatePool& CachingAllocator::make_private(PoolId id) {
   uint32_t index = 0;
   while (index < private_pools_.size() && private_pools_[index].alive) ++index;
   if (index == private_pools_.size()) {
@@ -79,17 +78,22 @@ uint32_t CachingAllocator::ensure_private(PoolId id) {
   pools_[pool.small].calls = pools_[pool.large].calls = 0;
   pool.id = id;
   pool.alive = true;
-  pool.uses = 0;
+  pool.uses = 1;
   pool.segments = 0;
   pool.traits = {};
-  return index;
+  return pool;
 }
 
-uint32_t CachingAllocator::add_user(PoolId id) {
-  const uint32_t index = ensure_private(id);
-  ++private_pools_[index].uses;
-  std::erase(freeable_, index);
-  return index;
+CachingAllocator::PrivatePool* CachingAllocator::add_user(PoolId id) {
+  const uint32_t known = find_private(id);
+  if (known == kNone) return &make_private(id);
+  PrivatePool& pool = private_pools_[known];
+  if (pool.uses == 0) {
+    last_error_ = "it->second->use_count > 0 INTERNAL ASSERT FAILED";
+    return nullptr;
+  }
+  ++pool.uses;
+  return &pool;
 }
 
 bool CachingAllocator::has_scope(PoolId id) const {
@@ -98,8 +102,14 @@ bool CachingAllocator::has_scope(PoolId id) const {
 }
 
 bool CachingAllocator::begin_pool(PoolId id, std::optional<uint64_t> stream) {
-  if (!profile_.scope_by_stream && has_scope(id)) return false;
-  add_user(id);
+  if (!profile_.scope_by_stream && has_scope(id)) {
+    last_error_ = kRecordsAlready;
+    return false;
+  }
+  if (add_user(id) == nullptr) {
+    library_undefined_ |= profile_.scope_by_stream;  // it counts a scope that nothing can close
+    return false;
+  }
   scopes_.push_back({id, stream});
   return true;
 }
@@ -115,24 +125,38 @@ bool CachingAllocator::aim_scope(PoolId id, std::optional<uint64_t> stream) {
 bool CachingAllocator::end_pool(PoolId id) {
   const auto same = [id](const Scope& scope) { return scope.pool == id; };
   const auto newest = std::find_if(scopes_.rbegin(), scopes_.rend(), same);
-  if (newest == scopes_.rend()) return false;
+  if (newest == scopes_.rend()) {
+    library_undefined_ |= profile_.scope_by_stream;  // it counts one scope less
+    last_error_ = profile_.scope_by_stream
+                      ? "it != stream_to_pool_map.end() INTERNAL ASSERT FAILED"
+                      : "endAllocatePool: not currently recording to mempool_id";
+    return false;
+  }
   scopes_.erase(std::next(newest).base());
   return true;
 }
 
 bool CachingAllocator::release_pool(PoolId id) {
   const uint32_t index = find_private(id);
-  if (index == kNone || private_pools_[index].uses == 0) return false;
-  PrivatePool& pool = private_pools_[index];
-  if (--pool.uses == 0) {
-    freeable_.push_back(index);
-    while (freeable_.size() * 2 > (1ull << freeable_bits_)) ++freeable_bits_;
+  if (index == kNone) {
+    last_error_ = "it != graph_pools.end() INTERNAL ASSERT FAILED";
+    return false;
   }
+  if (private_pools_[index].uses == 0) {
+    last_error_ = "uc >= 0 INTERNAL ASSERT FAILED";
+    library_undefined_ = true;  // it has counted -1 users; flushes fail over them from now on
+    return false;
+  }
+  PrivatePool& pool = private_pools_[index];
+  if (--pool.uses == 0) freeable_.insert(id, index);
   return true;
 }
 
-void CachingAllocator::create_pool(PoolId id, PoolTraits traits) {
-  private_pools_[add_user(id)].traits = traits;
+bool CachingAllocator::create_pool(PoolId id, PoolTraits traits) {
+  PrivatePool* const pool = add_user(id);
+  if (pool == nullptr) return false;
+  pool->traits = traits;
+  return true;
 }
 
 // A request to a default pool that found no memory may be served from a `use_on_oom` pool. PyTorch
@@ -144,7 +168,7 @@ CachingAllocator::Attempt CachingAllocator::try_fallback(Request& request, Block
     if (!pool.alive || !pool.traits.use_on_oom) continue;
     if (has_scope(pool.id)) {
       ++pool.uses;
-      last_error_ = "beginAllocateToPool: already recording to mempool_id";
+      last_error_ = kRecordsAlready;
       return Attempt::kError;
     }
     Request other = request;

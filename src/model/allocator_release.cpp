@@ -106,7 +106,7 @@ void CachingAllocator::release_cached(PoolId id) {
     release_pool_blocks(kLargePool);
     release_pool_blocks(kSmallPool);
   }
-  for (const uint32_t index : freeable_in_order()) {
+  for (const uint32_t index : freeable_.in_order()) {
     PrivatePool& pool = private_pools_[index];
     if (!id.is_default()) {
       if (pool.id != id) continue;
@@ -114,17 +114,6 @@ void CachingAllocator::release_cached(PoolId id) {
     }
     release_private(index);
   }
-}
-
-// Freeable pools stand in a hash map (ska::flat_hash_map); a flush walks it slot by slot.
-std::vector<uint32_t> CachingAllocator::freeable_in_order() const {
-  std::vector<uint32_t> order = freeable_;
-  const auto slot = [&](uint32_t index) {
-    return private_pools_[index].id.slot_in_map(freeable_bits_);
-  };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return slot(a) < slot(b); });
-  return order;
 }
 
 void CachingAllocator::release_private(uint32_t index) {
@@ -144,7 +133,7 @@ void CachingAllocator::release_private(uint32_t index) {
     }
   }
   pool.alive = false;
-  std::erase(freeable_, index);
+  freeable_.erase(index);
 }
 
 bool CachingAllocator::has_blocks(uint32_t pool) const {

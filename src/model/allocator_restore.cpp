@@ -44,7 +44,7 @@ uint32_t CachingAllocator::restored_arena(const SegmentSnapshot& segment) {
   const bool small = segment.kind == PoolKind::kSmall;
   uint32_t pool = small ? kSmallPool : kLargePool;
   if (!segment.pool.is_default()) {
-    if (find_private(segment.pool) == kNone) add_user(segment.pool);
+    if (find_private(segment.pool) == kNone) make_private(segment.pool);
     const PrivatePool& owner = private_pools_[find_private(segment.pool)];
     pool = small ? owner.small : owner.large;
   }

@@ -7,14 +7,15 @@
 namespace fragscope::model {
 namespace {
 
-constexpr BlockIndex kFirstBlocks = 16;  // tuning: the slab grows
-constexpr size_t kFirstBuckets = 64;     // tuning: the map grows
+constexpr BlockIndex kFirstBlocks = 8;  // tuning: the slab grows
+constexpr size_t kFirstBuckets = 64;    // tuning: the map grows
 
 }  // namespace
 
 // realloc(): a large slab grows without being there twice.
 void BlockTable::grow_slab() {
-  const BlockIndex wanted = capacity_ + std::max(kFirstBlocks, capacity_ / 16);
+  // tuning: how much it grows at a time
+  const BlockIndex wanted = capacity_ + std::max(kFirstBlocks, capacity_ / 32);
   void* const grown = std::realloc(slab_.get(), wanted * sizeof(Block));
   if (grown == nullptr) throw std::bad_alloc();
   static_cast<void>(slab_.release());

@@ -43,14 +43,14 @@ struct Block {
   bool deferred : 1 = false;    // freed under a scope, no events yet
   bool expandable : 1 = false;  // of an expandable segment, see BlockTable::range()
 
-  bool is_split() const { return previous != kNone || next != kNone; }
+  bool is_split() const { return (previous & next) != kNone; }
   void set_arena(uint32_t index) { arena = index & kMaxArenas; }
 };
 static_assert(sizeof(Block) == 48 && std::is_trivially_copyable_v<Block>);
 
 // All blocks of one allocator, and the map from addresses of allocated blocks to them. What is not
 // used takes no memory: the columns are made by the first block that needs one, the map when it is
-// asked for the first time. The slab grows by a sixteenth.
+// asked for the first time. The slab grows by a thirty-second.
 class BlockTable {
  public:
   BlockIndex create();

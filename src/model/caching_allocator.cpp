@@ -347,7 +347,8 @@ FRAGSCOPE_HOT void CachingAllocator::start_free(Block& block) {
     stats_.oversize_allocations.fall(1);
 }
 
-// The block goes back to the free set, joined with its free neighbours.
+// The block goes back to the free set. A free neighbour, which is in it already and most often
+// stays in its place there, takes the block in; it is the block from then on.
 FRAGSCOPE_HOT void CachingAllocator::give_back(BlockIndex index, Arena& arena) {
   Block* const slab = blocks_.slab();
   Block& block = slab[index];
@@ -355,35 +356,45 @@ FRAGSCOPE_HOT void CachingAllocator::give_back(BlockIndex index, Arena& arena) {
   const auto own_size = static_cast<int64_t>(block.size);
   const BlockIndex low = if_free(block.previous);
   const BlockIndex high = if_free(block.next);
-  block.active = false;
-  if (counts_calls_) [[unlikely]]
-    blocks_.set_gc_base(index, pools_[arena.pool].calls);
+  const BlockIndex whole = low != kNone ? low : high != kNone ? high : index;
   int64_t splits = 0;
-  if (low != kNone) {
-    --splits;
-    block.address = slab[low].address;
-    block.size += slab[low].size;
-    block.previous = slab[low].previous;
-    if (block.previous != kNone) slab[block.previous].next = index;
-  }
-  if (high != kNone) {
-    --splits;
-    block.size += slab[high].size;
-    block.next = slab[high].next;
-    if (block.next != kNone) slab[block.next].previous = index;
-    if (low != kNone) arena.free.erase(slab, high);
-  }
-  if (splits == 0) {
+  if (whole == index) {
+    block.active = false;
     arena.free.insert(slab, index);
   } else {
-    arena.free.succeed(slab, low != kNone ? low : high, index);
-    if (low != kNone) blocks_.destroy(low);
-    if (high != kNone) blocks_.destroy(high);
+    uint64_t address = block.address;
+    uint64_t size = block.size;
+    BlockIndex next = block.next;
+    if (high != kNone) {
+      --splits;
+      size += slab[high].size;
+      next = slab[high].next;
+    }
+    if (low != kNone) {
+      --splits;
+      address = slab[low].address;
+      size += slab[low].size;
+      slab[low].next = next;
+      if (next != kNone) slab[next].previous = low;
+      if (high != kNone) {
+        arena.free.erase(slab, high);
+        blocks_.destroy(high);
+      }
+    } else {
+      slab[high].previous = block.previous;
+      if (block.previous != kNone) slab[block.previous].next = high;
+    }
+    slab[whole].requested_size = block.requested_size;
+    arena.free.grow(slab, whole, address, size, block.number);
+    blocks_.destroy(index);
   }
-  if (block.expandable) return;
+  if (counts_calls_) [[unlikely]]
+    blocks_.set_gc_base(whole, pools_[arena.pool].calls);
+  const Block& joined = slab[whole];
+  if (joined.expandable) return;
   // What the neighbours had is in the block's size.
-  const bool split = block.is_split();
-  running_.change_splits(arena.kind, own_size - (split ? 0 : static_cast<int64_t>(block.size)),
+  const bool split = joined.is_split();
+  running_.change_splits(arena.kind, own_size - (split ? 0 : static_cast<int64_t>(joined.size)),
                          splits + (split ? 1 : 0));
 }
 

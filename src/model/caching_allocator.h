@@ -22,6 +22,7 @@
 #include "model/allocator_config.h"
 #include "model/block.h"
 #include "model/free_set.h"
+#include "model/pool_map.h"
 #include "model/rounding.h"
 #include "model/running_stats.h"
 #include "model/segment_provider.h"
@@ -142,20 +143,23 @@ class CachingAllocator {
 
   // --- private pools --------------------------------------------------------------------------
   // Opens a scope: requests on `stream` (all streams if none is named) go to pool `id`, which is
-  // created or gets one more user. False: a scope of that pool is open already.
+  // created or gets one more user. False: a scope of that pool is open already, or the pool lost
+  // its last user and waits for a flush; see last_error().
   bool begin_pool(PoolId id, std::optional<uint64_t> stream = std::nullopt);
   // The newest open scope of the pool takes the requests on `stream` (all streams: none named) from
   // now on. For owners who decide request by request. False: there is none.
   bool aim_scope(PoolId id, std::optional<uint64_t> stream);
-  // Closes the newest open scope of the pool. False: there is none.
+  // Closes the newest open scope of the pool. False: there is none; see last_error().
   bool end_pool(PoolId id);
-  // One user less; without users its free segments go back with the next flush. False: unknown.
+  // One user less; without users its free segments go back with the next flush. False: there is no
+  // such pool or no user; see last_error().
   bool release_pool(PoolId id);
   struct PoolTraits {
     bool use_on_oom = false;  // 2.8 on
     bool no_split = false;    // 2.10 on
   };
-  void create_pool(PoolId id, PoolTraits traits);
+  // False: the pool lost its last user; see last_error().
+  bool create_pool(PoolId id, PoolTraits traits);
   // A graph capture of the current stream. From 2.13 on only a capture, not a mere scope, holds
   // events and the flush back. False: one is under way, or none.
   bool begin_capture() { return !std::exchange(capturing_, true); }
@@ -220,8 +224,12 @@ class CachingAllocator {
   const BlockTable& blocks() const { return blocks_; }
   // Bytes of memory that the model's books of blocks take, free and allocated ones.
   size_t book_bytes() const {
-    size_t bytes = blocks_.bytes();
-    for (const Arena& arena : arenas_) bytes += sizeof(Arena) + arena.free.bytes();
+    size_t bytes = blocks_.bytes() + arenas_.capacity() * sizeof(Arena);
+    bytes += ranges_.capacity() * sizeof(Range);
+    for (const BlockPool& pool : pools_) bytes += pool.arenas.capacity() * sizeof(uint32_t);
+    for (const Arena& arena : arenas_) {
+      bytes += arena.free.bytes() + arena.unmapped.capacity() * sizeof(BlockIndex);
+    }
     return bytes;
   }
   // The allocated block that starts at `address`, or kNone.
@@ -346,7 +354,6 @@ class CachingAllocator {
   void release_pool_blocks(uint32_t pool);
   bool has_blocks(uint32_t pool) const;
   void release_private(uint32_t index);
-  std::vector<uint32_t> freeable_in_order() const;
   void release_segment(BlockIndex index);
 
   // Checkpoints of pools (allocator_checkpoint.cpp)
@@ -399,8 +406,8 @@ class CachingAllocator {
   uint32_t find_arena(uint32_t pool, uint64_t stream);
   uint32_t pool_for(uint64_t rounded, uint64_t stream) const;
   uint32_t find_private(PoolId id) const;
-  uint32_t ensure_private(PoolId id);
-  uint32_t add_user(PoolId id);
+  PrivatePool& make_private(PoolId id);  // with one user
+  PrivatePool* add_user(PoolId id);      // makes the pool if there is none; null: see last_error()
   Attempt try_fallback(Request& request, BlockIndex& found);
   bool has_scope(PoolId id) const;
   bool scope_blocks() const;
@@ -445,8 +452,7 @@ class CachingAllocator {
   std::vector<BlockPool> pools_;
   std::vector<Arena> arenas_;
   std::vector<PrivatePool> private_pools_;
-  std::vector<uint32_t> freeable_;  // private pools without users, oldest first
-  int freeable_bits_ = 2;           // log2 of the slots of PyTorch's map of them
+  PoolMap freeable_;  // private pools without users
   std::vector<Range> ranges_;
   std::vector<Scope> scopes_;  // oldest first
   std::vector<StreamWork> stream_work_;

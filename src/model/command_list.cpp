@@ -361,7 +361,7 @@ std::string format_command(const Command& command, const CommandList& list) {
     case CommandKind::kAlloc:
     case CommandKind::kHostAlloc:
       line += " " + list.ids[command.id] + " " + std::to_string(command.size);
-      if (command.stream.value_or(0) != 0) line += " " + std::to_string(*command.stream);
+      if (*command.stream != 0) line += " " + std::to_string(*command.stream);
       break;
     case CommandKind::kFree:
     case CommandKind::kHostFree:
@@ -373,7 +373,7 @@ std::string format_command(const Command& command, const CommandList& list) {
       [[fallthrough]];
     case CommandKind::kWork:
     case CommandKind::kComplete:
-      line += " " + std::to_string(command.stream.value_or(0));
+      line += " " + std::to_string(*command.stream);
       break;
     case CommandKind::kSettings:
       line += " " + command.settings;

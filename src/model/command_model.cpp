@@ -114,11 +114,10 @@ class Model final : public ModelTarget {
   }
 
   std::string begin_pool(int device, PoolId id, std::optional<uint64_t> stream) override {
-    if (on(device).begin_pool(id, stream)) return {};
-    return "beginAllocateToPool: already recording to mempool_id";
+    return on(device).begin_pool(id, stream) ? "" : std::string(on(device).last_error());
   }
   std::string end_pool(int device, PoolId id) override {
-    return on(device).end_pool(id) ? "" : "endAllocatePool: not currently recording to mempool_id";
+    return on(device).end_pool(id) ? "" : std::string(on(device).last_error());
   }
   std::string create_pool(int device, PoolId id, bool use_on_oom, bool no_split) override {
     if (use_on_oom && profile_.fallback == FallbackRule::kNone) {
@@ -127,11 +126,11 @@ class Model final : public ModelTarget {
     if (no_split && !profile_.has_no_split_pools) {
       return "torch " + std::string(profile_.name) + " has no no_split pools";
     }
-    on(device).create_pool(id, {use_on_oom, no_split});
-    return {};
+    if (on(device).create_pool(id, {use_on_oom, no_split})) return {};
+    return std::string(on(device).last_error());
   }
   std::string release_pool(int device, PoolId id) override {
-    return on(device).release_pool(id) ? "" : "the pool has no users";
+    return on(device).release_pool(id) ? "" : std::string(on(device).last_error());
   }
   std::string begin_capture(int device) override {
     return on(device).begin_capture() ? "" : "a capture is under way";

@@ -11,7 +11,7 @@ namespace fragscope::model {
 
 // 2.0 … 2.9
 ConfigFailure parse_with_lexer(std::string_view text, const VersionProfile& profile,
-                               AllocatorConfig& config);
+                               ConfigOrigin origin, AllocatorConfig& config);
 // 2.10 on
 ConfigFailure parse_with_tokenizer(std::string_view text, const VersionProfile& profile,
                                    ConfigOrigin origin, AllocatorConfig& config);

@@ -9,8 +9,9 @@ namespace {
 
 class Lexer : ConfigReader {
  public:
-  Lexer(std::string_view text, const VersionProfile& profile, AllocatorConfig& config)
-      : ConfigReader(cut_settings(text, /*drop_all_blanks=*/false), profile, config) {}
+  Lexer(std::string_view text, const VersionProfile& profile, ConfigOrigin origin,
+        AllocatorConfig& config)
+      : ConfigReader(cut_settings(text, /*drop_all_blanks=*/false), profile, origin, config) {}
 
   ConfigFailure run() {
     for (; at_ < tokens_.size(); ++at_) {
@@ -103,7 +104,6 @@ class Lexer : ConfigReader {
 
   ConfigFailure max_non_split_rounding() {
     native_ = true;
-    config_.max_non_split_rounding_named = true;
     return size_value("max_non_split_rounding_mb", config_.max_non_split_rounding);
   }
 
@@ -149,12 +149,10 @@ class Lexer : ConfigReader {
               add_divisions(key, read_unsigned_long(key), divisions, state.last, state)) {
         return failure;
       }
-      if (at_ + 1 >= tokens_.size()) {
-        // 2.7 and older read past the end here.
-        if (profile_.minor >= 8) return std::nullopt;
+      if (at_ + 1 >= tokens_.size() && profile_.minor < 8) {  // these read past the end here
         return "roundup_power2_divisions: the list has no closing ]";
       }
-      if (tokens_[at_ + 1] == "]") continue;
+      if (at_ + 1 < tokens_.size() && tokens_[at_ + 1] == "]") continue;
       if (ConfigFailure failure = expect(',')) return failure;
     }
     return std::nullopt;
@@ -211,8 +209,8 @@ class Lexer : ConfigReader {
 }  // namespace
 
 ConfigFailure parse_with_lexer(std::string_view text, const VersionProfile& profile,
-                               AllocatorConfig& config) {
-  return Lexer(text, profile, config).run();
+                               ConfigOrigin origin, AllocatorConfig& config) {
+  return Lexer(text, profile, origin, config).run();
 }
 
 }  // namespace fragscope::model

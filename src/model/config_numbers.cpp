@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <locale>
+#include <sstream>
 
 namespace fragscope::model {
 namespace {
@@ -46,6 +48,14 @@ Result<uint64_t> read_unsigned(const std::string& text) {
 Result<double> read_double(const std::string& text) {
   return read_number<double>(text, "stod",
                              [](const char* from, char** end) { return std::strtod(from, end); });
+}
+
+Result<double> read_whole_decimal(std::string_view text) {
+  std::istringstream stream{std::string(text)};
+  stream.imbue(std::locale::classic());
+  double value = 0;
+  if (stream >> value && stream.peek() == std::istringstream::traits_type::eof()) return value;
+  return Error{ErrorCode::kInvalidArgument, "not a decimal number"};
 }
 
 std::vector<std::string> cut_settings(std::string_view text, bool drop_all_blanks) {

@@ -19,6 +19,9 @@ Result<uint64_t> read_unsigned_long(const std::string& text);  // "stoul"
 Result<uint64_t> read_unsigned(const std::string& text);       // "stoull"
 Result<double> read_double(const std::string& text);           // "stod"
 
+// What a C++ stream reads as a double with nothing behind it: no hexadecimals, infinities or NaN.
+Result<double> read_whole_decimal(std::string_view text);
+
 // Cuts at `,` `:` `[` `]`, which are tokens themselves. Spaces are dropped; other white space only
 // if `drop_all_blanks`.
 std::vector<std::string> cut_settings(std::string_view text, bool drop_all_blanks);

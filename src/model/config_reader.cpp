@@ -28,6 +28,12 @@ ConfigFailure ConfigReader::choose_backend(const std::string& name) {
   if (name != "native" && name != "cudaMallocAsync") {
     return "Unknown allocator backend, options are native and cudaMallocAsync";
   }
+  if (origin_ == ConfigOrigin::kRunTime && name != config_.backend) {
+    const std::string text =
+        "Allocator backend parsed at runtime != allocator backend parsed at load time";
+    if (profile_.grammar == ConfigGrammar::kLexer) return text;
+    return text + ", " + name + " != " + config_.backend;
+  }
   async_ = name != "native";
   config_.backend = name;
   return std::nullopt;

@@ -15,9 +15,9 @@ namespace fragscope::model {
 
 class ConfigReader {
  protected:
-  ConfigReader(std::vector<std::string> tokens, const VersionProfile& profile,
+  ConfigReader(std::vector<std::string> tokens, const VersionProfile& profile, ConfigOrigin origin,
                AllocatorConfig& config)
-      : tokens_(std::move(tokens)), profile_(profile), config_(config) {}
+      : tokens_(std::move(tokens)), profile_(profile), origin_(origin), config_(config) {}
 
   // Entries of the roundup table while a list is read.
   struct Divisions {
@@ -36,6 +36,7 @@ class ConfigReader {
 
   std::vector<std::string> tokens_;
   const VersionProfile& profile_;
+  const ConfigOrigin origin_;
   AllocatorConfig& config_;
   size_t at_ = 0;
   bool async_ = false;   // backend:cudaMallocAsync

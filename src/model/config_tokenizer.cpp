@@ -5,6 +5,7 @@
 
 #include "model/config_grammar.h"
 #include "model/config_reader.h"
+#include "model/rounding.h"
 
 namespace fragscope::model {
 namespace {
@@ -16,8 +17,9 @@ constexpr std::string_view kOpenList =
 
 class Tokenizer : ConfigReader {
  public:
-  Tokenizer(std::string_view text, const VersionProfile& profile, AllocatorConfig& config)
-      : ConfigReader(cut_settings(text, /*drop_all_blanks=*/true), profile, config) {}
+  Tokenizer(std::string_view text, const VersionProfile& profile, ConfigOrigin origin,
+            AllocatorConfig& config)
+      : ConfigReader(cut_settings(text, /*drop_all_blanks=*/true), profile, origin, config) {}
 
   // One parser's pass over the string.
   ConfigFailure pass(bool generic) {
@@ -304,29 +306,32 @@ class Tokenizer : ConfigReader {
   // A fraction of the device ("0.5") or gigabytes ("40G"); anything else is ignored with a warning.
   ConfigFailure expandable_reserve() {
     if (ConfigFailure failure = to_value()) return failure;
-    const std::string& text = tokens_[at_];
-    const Result<double> value = read_double(text);
+    std::string_view text = tokens_[at_];
+    const bool gigabytes = text.ends_with('G') || text.ends_with('g');
+    if (gigabytes) text.remove_suffix(1);
+    const Result<double> value = read_whole_decimal(text);
     if (!value || !(value.value() > 0)) {
       config_.warnings.emplace_back("Ignoring invalid expandable-segment reserve value");
       return std::nullopt;  // what was set before stays
     }
     config_.reserve_bytes.reset();
     config_.reserve_fraction.reset();
-    if (text.back() == 'G') {
-      config_.reserve_bytes = static_cast<uint64_t>(value.value() * static_cast<double>(kGiB));
+    if (gigabytes) {
+      config_.reserve_bytes = saturated_bytes(value.value() * static_cast<double>(kGiB));
     } else {
       config_.reserve_fraction = value.value();
     }
     return std::nullopt;
   }
 
-  // Ranges of streams that a program has tagged with a class; the others are not concerned.
+  // Ranges of streams that a program has tagged with a class; the others are not concerned. A name,
+  // a separator and a value, whatever they are, then perhaps a comma.
   ConfigFailure reserve_by_class() {
     at_ += 2;  // separator and bracket, whatever they are
     while (!is_token(++at_, "]")) {
       if (at_ + 2 >= tokens_.size()) return std::string(kOutOfBounds);
       at_ += 2;
-      if (!is_token(at_ + 1, "]")) ++at_;
+      if (is_token(at_ + 1, ",")) ++at_;
     }
     return std::nullopt;
   }
@@ -337,7 +342,7 @@ class Tokenizer : ConfigReader {
 ConfigFailure parse_with_tokenizer(std::string_view text, const VersionProfile& profile,
                                    ConfigOrigin origin, AllocatorConfig& config) {
   if (profile.has_large_segment_size) config.max_non_split_rounding_named = false;
-  Tokenizer tokenizer(text, profile, config);
+  Tokenizer tokenizer(text, profile, origin, config);
   if (origin == ConfigOrigin::kEnvironment) {
     if (ConfigFailure failure = tokenizer.find_backend()) return failure;
   }

@@ -4,12 +4,13 @@
 #include <iterator>
 
 #include "base/bytes.h"
+#include "base/free_ranges.h"
 
 namespace fragscope::model {
 
 namespace {
 
-using Holes = std::map<uint64_t, uint64_t>;  // address -> bytes, never adjacent
+using Holes = FreeRanges;
 
 // Takes [at, at + bytes) out of the hole that contains it.
 void cut(Holes& holes, Holes::iterator hole, uint64_t at, uint64_t bytes) {
@@ -21,24 +22,6 @@ void cut(Holes& holes, Holes::iterator hole, uint64_t at, uint64_t bytes) {
     hole->second = at - begin;
   }
   if (at + bytes < end) holes.emplace(at + bytes, end - (at + bytes));
-}
-
-// Gives [at, at + bytes) back and merges it with its neighbours.
-void give_back(Holes& holes, uint64_t at, uint64_t bytes) {
-  const auto next = holes.lower_bound(at);
-  if (next != holes.end() && next->first == at + bytes) {
-    bytes += next->second;
-    holes.erase(next);
-  }
-  const auto after = holes.lower_bound(at);
-  if (after != holes.begin()) {
-    const auto before = std::prev(after);
-    if (before->first + before->second == at) {
-      before->second += bytes;
-      return;
-    }
-  }
-  holes.emplace(at, bytes);
 }
 
 // Lowest address that holds `bytes` at a multiple of `alignment`.

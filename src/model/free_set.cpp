@@ -16,7 +16,7 @@ uint32_t FreeSet::bin_before(uint32_t bin) const {
 }
 
 BlockIndex FreeSet::search_tree(uint32_t bin, uint64_t size) const {
-  const Tree& tree = trees_.at(bin);
+  const Tree& tree = trees_->at(bin);
   const auto place = tree.lower_bound({size, 0, 0, kNone});
   return place != tree.end() ? place->block : kNone;
 }
@@ -49,7 +49,7 @@ void FreeSet::reach(uint32_t bin) {
 BlockIndex FreeSet::last_of(const Block* slab, uint32_t bin) const {
   if (bin == kNone) return kNone;
   BlockIndex at = head_of(bin);
-  if (at == kTree) return trees_.at(bin).rbegin()->block;
+  if (at == kTree) return trees_->at(bin).rbegin()->block;
   while (slab[at].free_next != kNone) at = slab[at].free_next;
   return at;
 }
@@ -58,7 +58,7 @@ BlockIndex FreeSet::after(const Block* slab, BlockIndex index) const {
   const Block& block = slab[index];
   const uint32_t bin = bin_of(block.size);
   if (block.free_previous == kTree) {
-    const Tree& tree = trees_.at(bin);
+    const Tree& tree = trees_->at(bin);
     const auto next = tree.upper_bound(entry_of(slab, index));
     if (next != tree.end()) return next->block;
   } else if (block.free_next != kNone) {
@@ -71,7 +71,7 @@ BlockIndex FreeSet::before(const Block* slab, BlockIndex index) const {
   const Block& block = slab[index];
   const uint32_t bin = bin_of(block.size);
   if (block.free_previous == kTree) {
-    const Tree& tree = trees_.at(bin);
+    const Tree& tree = trees_->at(bin);
     const auto at = tree.find(entry_of(slab, index));
     if (at != tree.begin()) return std::prev(at)->block;
   } else if (block.free_previous != kNone) {
@@ -96,7 +96,7 @@ void FreeSet::insert_among(Block* slab, BlockIndex index, uint32_t bin) {
   block.free_next = at;
   if (at != kNone) slab[at].free_previous = index;
   (before != kNone ? slab[before].free_next : head_of(bin)) = index;
-  if (steps > kLongWalk) plant(slab, bin);
+  if (steps > kLongWalk) plant(slab, bin);  // tuning: a tree for the next walk
 }
 
 // The chain of `bin` becomes a tree.
@@ -113,15 +113,16 @@ void FreeSet::plant(Block* slab, uint32_t bin) {
 void FreeSet::insert_in_tree(Block* slab, BlockIndex index, uint32_t bin) {
   Block& block = slab[index];
   block.free_previous = block.free_next = kTree;
-  trees_[bin].insert(entry_of(slab, index));
+  if (trees_ == nullptr) trees_ = std::make_unique<std::map<uint32_t, Tree>>();
+  (*trees_)[bin].insert(entry_of(slab, index));
 }
 
 void FreeSet::erase_from_tree(Block* slab, BlockIndex index) {
   const uint32_t bin = bin_of(slab[index].size);
-  const auto tree = trees_.find(bin);
+  const auto tree = trees_->find(bin);
   tree->second.erase(entry_of(slab, index));
   if (!tree->second.empty()) return;
-  trees_.erase(tree);
+  trees_->erase(tree);
   head_of(bin) = kNone;
   unmark(bin);
 }
@@ -129,7 +130,8 @@ void FreeSet::erase_from_tree(Block* slab, BlockIndex index) {
 size_t FreeSet::bytes() const {
   constexpr size_t kNode = sizeof(FreeEntry) + 4 * sizeof(void*);  // of a tree
   size_t bytes = heads_.capacity() * sizeof(BlockIndex);
-  for (const auto& [bin, tree] : trees_) bytes += tree.size() * kNode;
+  if (trees_ == nullptr) return bytes;
+  for (const auto& [bin, tree] : *trees_) bytes += tree.size() * kNode;
   return bytes;
 }
 

@@ -1,7 +1,7 @@
 // The free blocks of one (pool, stream), in the allocator's search order: size, then `number` (the
 // creation number, where TieRule has one, else 0), then address.
 //
-// Bins by size, 32 to a power of two, each a sorted chain through the blocks themselves, and a
+// Bins by size, 8 to a power of two, each a sorted chain through the blocks themselves, and a
 // bitmap of the bins in use: a search looks at one bin and at the next one in use. Heads of bins
 // are kept for the sizes that have occurred and those between: a few powers of two. Real programs
 // keep a few blocks to a bin, so search, insertion and removal are a handful of loads. A bin in
@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -38,11 +39,11 @@ class FreeSet {
   bool empty() const { return used_words_ == 0; }
 
   // All calls name the slab that the blocks are in: always the same one. What a block is sorted by
-  // changes by shrink() alone while it is in the set.
+  // changes by shrink() and grow() alone while it is in the set.
   void insert(Block* slab, BlockIndex index) { insert(slab, index, bin_of(slab[index].size)); }
   void erase(Block* slab, BlockIndex index) { erase(slab, index, bin_of(slab[index].size)); }
-  // `heir`, which is larger, comes in the place of `index`.
-  void succeed(Block* slab, BlockIndex index, BlockIndex heir);
+  // It now is `size` bytes at `address`, more than before, and has that creation number.
+  void grow(Block* slab, BlockIndex index, uint64_t address, uint64_t size, uint32_t number);
 
   // A block of the set and the bin that it is in, so that nobody has to work it out again.
   struct Found {
@@ -69,16 +70,16 @@ class FreeSet {
   size_t bytes() const;  // of memory beside the blocks
 
  private:
-  static constexpr uint32_t kUnits = 64;     // sizes below 64 · 512 bytes have bins of their own
-  static constexpr uint32_t kPerPower = 32;  // bins to a power of two above
-  static constexpr uint32_t kBins = kUnits + 49 * kPerPower;
+  static constexpr uint32_t kUnits = 16;    // sizes below 16 · 512 bytes have bins of their own
+  static constexpr uint32_t kPerPower = 8;  // bins to a power of two above
+  static constexpr uint32_t kBins = kUnits + 51 * kPerPower;
   static constexpr uint32_t kWords = (kBins + 63) / 64;
   static_assert(kBins < kWords * 64);  // next_bin() may be asked for what is behind the last one
   static constexpr BlockIndex kTree = kNone - 1;  // in the place of a link: the bin is a tree
   static constexpr uint32_t kLongWalk = 64;       // tuning: when a chain becomes a tree
   using Tree = std::set<FreeEntry>;
 
-  static uint32_t bin_of(uint64_t size);
+  static constexpr uint32_t bin_of(uint64_t size);
   static FreeEntry entry_of(const Block* slab, BlockIndex index) {
     const Block& block = slab[index];
     return {block.size, block.address, block.number, index};
@@ -117,18 +118,19 @@ class FreeSet {
   uint32_t first_bin_ = 0;               // the bins that there are heads of: from here on,
   uint32_t bins_ = 0;                    // so many
   std::vector<BlockIndex> heads_;        // first block of each, or kTree
-  std::map<uint32_t, Tree> trees_;       // by bin
+  std::unique_ptr<std::map<uint32_t, Tree>> trees_;  // by bin; made by the first one
 };
 
 // The quick ways are here so that the allocator has them without a call.
 
-FRAGSCOPE_HOT uint32_t FreeSet::bin_of(uint64_t size) {
+FRAGSCOPE_HOT constexpr uint32_t FreeSet::bin_of(uint64_t size) {
   const uint64_t units = size >> 9;
-  const auto shift = static_cast<uint32_t>(std::bit_width(units | (kUnits - 1))) - 6;
+  const auto shift = static_cast<uint32_t>(std::bit_width(units | (kUnits - 1))) - 4;
   return shift * kPerPower + static_cast<uint32_t>(units >> shift);
 }
 
 FRAGSCOPE_HOT uint32_t FreeSet::next_bin(uint32_t bin) const {
+  static_assert(bin_of(UINT64_MAX) + 1 == kBins);
   const uint32_t word = bin / 64;
   const uint64_t bits = used_[word] >> (bin % 64);
   if (bits != 0) return bin + static_cast<uint32_t>(__builtin_ctzll(bits));
@@ -141,7 +143,7 @@ FRAGSCOPE_HOT uint32_t FreeSet::next_bin(uint32_t bin) const {
 FRAGSCOPE_HOT BlockIndex FreeSet::first_of(uint32_t bin) const {
   if (bin == kBins) return kNone;
   const BlockIndex head = head_of(bin);
-  return head != kTree ? head : trees_.at(bin).begin()->block;
+  return head != kTree ? head : trees_->at(bin).begin()->block;
 }
 
 FRAGSCOPE_HOT void FreeSet::insert(Block* slab, BlockIndex index, uint32_t bin) {
@@ -190,18 +192,17 @@ FRAGSCOPE_HOT void FreeSet::shrink(Block* slab, Found found, uint64_t address, u
   insert(slab, found.block, bin);
 }
 
-FRAGSCOPE_HOT void FreeSet::succeed(Block* slab, BlockIndex index, BlockIndex heir) {
-  const Block& block = slab[index];
+FRAGSCOPE_HOT void FreeSet::grow(Block* slab, BlockIndex index, uint64_t address, uint64_t size,
+                                 uint32_t number) {
+  Block& block = slab[index];
   const uint32_t before = bin_of(block.size);
-  const uint32_t bin = bin_of(slab[heir].size);
-  if (bin != before || (block.free_previous & block.free_next) != kNone) {
-    erase(slab, index, before);
-    return insert(slab, heir, bin);
-  }
-  slab[index].free = false;
-  slab[heir].free = true;
-  slab[heir].free_previous = slab[heir].free_next = kNone;
-  head_of(bin) = heir;
+  const uint32_t bin = bin_of(size);
+  const bool stays = bin == before && block.free_next == kNone;
+  if (!stays) erase(slab, index, before);
+  block.address = address;
+  block.size = size;
+  block.number = number;
+  if (!stays) insert(slab, index, bin);
 }
 
 FRAGSCOPE_HOT FreeSet::Found FreeSet::search(Block* slab, uint64_t size) {
@@ -214,6 +215,7 @@ FRAGSCOPE_HOT FreeSet::Found FreeSet::search(Block* slab, uint64_t size) {
     do {
       if (slab[at].size >= size) return {at, bin};
       at = slab[at].free_next;
+      // tuning: a long walk ends in a tree
     } while (at != kNone && ++steps != kLongWalk);
     if (at != kNone) [[unlikely]] {
       plant(slab, bin);

@@ -266,12 +266,12 @@ void HostAllocator::release_free(Pool& pool) {
 bool HostAllocator::empty_cache() {
   process_events(pools_[0]);
   release_free(pools_[0]);
-  for (const uint32_t index : freeable_in_order()) {
+  for (const uint32_t index : freeable_.in_order()) {
     Pool& pool = pools_[index];
     if (!profile_.host_flush_ends_events && loses_block(pool)) return false;
     process_events(pool);
     release_free(pool);
-    if (pool.blocks == 0) drop_pool(pool);
+    if (pool.blocks == 0) drop_pool(index);
   }
   return true;
 }
@@ -285,21 +285,11 @@ bool HostAllocator::loses_block(Pool& pool) {
   return false;
 }
 
-// As in the device allocator: they stand in a ska::flat_hash_map, walked slot by slot.
-std::vector<uint32_t> HostAllocator::freeable_in_order() const {
-  std::vector<uint32_t> order;
-  for (size_t i = 1; i < pools_.size(); ++i) {
-    if (pools_[i].alive && pools_[i].freeable) order.push_back(static_cast<uint32_t>(i));
-  }
-  const auto slot = [&](uint32_t index) { return pools_[index].id.slot_in_map(freeable_bits_); };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return slot(a) < slot(b); });
-  return order;
-}
-
 // The pool's statistics outlive it (2.15).
-void HostAllocator::drop_pool(Pool& pool) {
+void HostAllocator::drop_pool(uint32_t index) {
+  Pool& pool = pools_[index];
   pool.alive = false;
+  freeable_.erase(index);
   for (const auto& [bucket, active] : pool.active) {
     add(pools_[0].active[bucket].requests, active.requests);
     add(pools_[0].active[bucket].bytes, active.bytes);
@@ -354,10 +344,7 @@ bool HostAllocator::release_pool(PoolId id) {
   const auto known = find_pool(id);
   if (!known || pools_[*known].users == 0) return false;
   if (--pools_[*known].users != 0) return true;
-  pools_[*known].freeable = true;
-  const auto freeable = static_cast<uint64_t>(std::count_if(
-      pools_.begin(), pools_.end(), [](const Pool& p) { return p.alive && p.freeable; }));
-  while (freeable * 2 > (1ull << freeable_bits_)) ++freeable_bits_;
+  freeable_.insert(id, *known);
   return true;
 }
 

@@ -22,6 +22,7 @@
 #include "model/allocator_config.h"
 #include "model/host_memory.h"
 #include "model/host_stats.h"
+#include "model/pool_map.h"
 #include "model/version_profile.h"
 
 namespace fragscope::model {
@@ -61,9 +62,9 @@ class HostAllocator {
   bool free(uint64_t address);
   // A copy on `stream` uses the block. False: as above.
   bool record_event(uint64_t address, DeviceStream stream);
-  // torch._C._host_emptyCache(). False: "Resource deadlock avoided", half done. Before 2.15 the
-  // flush takes a lock of a private pool twice when a block of it has become free; that block is
-  // lost.
+  // torch._C._host_emptyCache(). False: "Resource deadlock avoided", half done: in 2.13 and
+  // 2.14 the flush takes a lock of a private pool twice when a block of it has become free; that
+  // block is lost.
   bool empty_cache();
   // One round of the background thread, if it has been started.
   void run_background();
@@ -108,7 +109,6 @@ class HostAllocator {
     PoolId id;
     int64_t users = 0;
     bool alive = true;
-    bool freeable = false;
     std::map<uint32_t, std::vector<uint32_t>> free;  // bucket -> blocks, last freed at the end
     std::deque<Event> events;                        // newest first
     std::map<uint32_t, BucketStat> active;           // by bucket
@@ -136,8 +136,7 @@ class HostAllocator {
   void cache_or_release(uint32_t index, uint64_t counted);
   void destroy(uint32_t index);
   void release_free(Pool& pool);
-  std::vector<uint32_t> freeable_in_order() const;
-  void drop_pool(Pool& pool);
+  void drop_pool(uint32_t index);
   void decide_reserve();
   BucketStat& active_of(const Block& block);
 
@@ -154,7 +153,7 @@ class HostAllocator {
   std::optional<uint64_t> reserve_;          // the reserve segment
   uint64_t reserve_size_ = 0;
   uint64_t reserve_used_ = 0;
-  int freeable_bits_ = 2;  // log2 of the slots of PyTorch's map of them
+  PoolMap freeable_;  // private pools without users
   bool background_started_ = false;
   HostStats held_;  // what is not kept by bucket
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <utility>
 
 namespace fragscope::model {
@@ -38,22 +37,7 @@ std::optional<uint64_t> HostAddresses::give_back(uint64_t address) {
   if (at == taken_.end()) return std::nullopt;
   const uint64_t bytes = at->second;
   taken_.erase(at);
-  uint64_t begin = address;
-  uint64_t size = whole_pages(bytes);
-  auto next = holes_.lower_bound(address);
-  if (next != holes_.begin()) {
-    const auto before = std::prev(next);
-    if (before->first + before->second == begin) {
-      begin = before->first;
-      size += before->second;
-      holes_.erase(before);
-    }
-  }
-  if (next != holes_.end() && next->first == begin + size) {
-    size += next->second;
-    holes_.erase(next);
-  }
-  holes_[begin] = size;
+  fragscope::give_back(holes_, address, whole_pages(bytes));
   return bytes;
 }
 

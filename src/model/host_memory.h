@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/free_ranges.h"
+
 namespace fragscope::model {
 
 // One call to CUDA about host memory.
@@ -44,7 +46,7 @@ class HostAddresses {
   std::optional<uint64_t> give_back(uint64_t address);
 
  private:
-  std::map<uint64_t, uint64_t> holes_;  // address -> bytes
+  FreeRanges holes_;
   std::map<uint64_t, uint64_t> taken_;  // address -> bytes asked for
 };
 

@@ -53,10 +53,15 @@ uint64_t expandable_page(const AllocatorConfig& config, bool small) {
   return small ? kSmallBuffer : config.large_segment_size;
 }
 
+uint64_t saturated_bytes(double bytes) {
+  constexpr double kEnd = 0x1p64;
+  return bytes < kEnd ? static_cast<uint64_t>(bytes) : UINT64_MAX;
+}
+
 std::optional<uint64_t> expandable_cap(const AllocatorConfig& config, uint64_t total) {
   if (config.reserve_bytes) return config.reserve_bytes;
   if (!config.reserve_fraction) return std::nullopt;
-  return static_cast<uint64_t>(*config.reserve_fraction * static_cast<double>(total));
+  return saturated_bytes(*config.reserve_fraction * static_cast<double>(total));
 }
 
 uint64_t expandable_range_bytes(const AllocatorConfig& config, bool small, uint64_t total) {

@@ -33,6 +33,9 @@ uint64_t round_request(uint64_t requested, const AllocatorConfig& config,
 // Size of a new segment for a rounded request (get_allocation_size).
 uint64_t segment_bytes(uint64_t rounded, const AllocatorConfig& config);
 
+// A count of bytes, at most what 64 bits hold.
+uint64_t saturated_bytes(double bytes);
+
 // expandable_segments_reserve in bytes, for a device of `total` bytes.
 std::optional<uint64_t> expandable_cap(const AllocatorConfig& config, uint64_t total);
 

@@ -15,9 +15,12 @@ namespace fragscope::model {
 
 // A level, its highest value and, where it is asked for, the sum of its rises. Kept is how far the
 // level is below the highest: a rise and the look whether it is a peak are one subtraction.
+//
+// `room` and `risen` are apart: beside one another the compiler makes rise() one vector of both,
+// and loading that waits until the last fall(), a store to one of them, has left the processor.
 struct Running {
-  int64_t high = 0;
   int64_t room = 0;  // the level is `high` less this
+  int64_t high = 0;
   int64_t risen = 0;
   int64_t at_reset = 0;  // level when `risen` was 0
 

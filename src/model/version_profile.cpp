@@ -36,7 +36,7 @@ constexpr void set_host_rules(VersionProfile& p) {
   p.host_event_counts_size = p.minor < 8 || p.minor > 12;
   p.has_host_pools = p.minor >= 12;
   p.host_pool_buckets = p.minor >= 15;
-  p.host_flush_ends_events = p.minor >= 15;
+  p.host_flush_ends_events = p.minor == 12 || p.minor >= 15;
 }
 
 constexpr VersionProfile make_profile(int minor) {

@@ -131,7 +131,7 @@ struct VersionProfile {
                                        // size, not by -1 (not 2.8 … 2.12)
   bool has_host_pools = true;          // private pools, for graphs (2.12 on)
   bool host_pool_buckets = true;       // statistics by bucket are kept per pool (2.15)
-  bool host_flush_ends_events = true;  // of private pools; before, it fails over them (2.15)
+  bool host_flush_ends_events = true;  // of private pools; fails over them in 2.13, 2.14
 };
 
 // All profiles, oldest first; the last one is the newest.

@@ -22,6 +22,20 @@ RecordSettings card(uint64_t mib) {
   return settings;
 }
 
+struct MeasuredRun {
+  replay::ProcessFacts facts;
+  metrics::ProcessMetrics measured;
+  std::vector<metrics::Scene> scenes;
+};
+MeasuredRun measured_run(RecordedModel& recorded, uint64_t total_mib = 1000) {
+  MeasuredRun run;
+  run.facts.properties["device.0.total_bytes"] = std::to_string(total_mib * kMiB);
+  replay::VectorStream stream(recorded.events());
+  run.measured = metrics::measure_process(stream, run.facts);
+  run.scenes = metrics::scenes_of(stream, run.measured, 4);
+  return run;
+}
+
 std::vector<TraceFinding> findings_of(std::vector<Event>& events, uint64_t total_mib) {
   replay::ProcessFacts facts;
   facts.pid = 100;
@@ -219,11 +233,7 @@ TEST_CASE(
 TEST_CASE("trace verdict: a run that grew is told at its peak, also where nothing was refused") {
   RecordedModel recorded(card(1000));
   recorded.alloc(400 * kMiB);
-  replay::ProcessFacts facts;
-  facts.properties["device.0.total_bytes"] = std::to_string(1000 * kMiB);
-  replay::VectorStream stream(recorded.events());
-  const auto measured = metrics::measure_process(stream, facts);
-  const auto scenes = metrics::scenes_of(stream, measured, 4);
+  const auto [facts, measured, scenes] = measured_run(recorded);
   REQUIRE(scenes.size() == 1);
   Growth growth;
   CHECK(judge(scenes[0], facts, measured.source, &growth).leaks.empty());
@@ -249,11 +259,7 @@ TEST_CASE("trace verdict: growth over few steps does not change why a request wa
   RecordedModel recorded(card(1000));
   recorded.alloc(900 * kMiB);
   recorded.alloc(400 * kMiB);
-  replay::ProcessFacts facts;
-  facts.properties["device.0.total_bytes"] = std::to_string(1000 * kMiB);
-  replay::VectorStream stream(recorded.events());
-  const auto measured = metrics::measure_process(stream, facts);
-  const auto scenes = metrics::scenes_of(stream, measured, 4);
+  const auto [facts, measured, scenes] = measured_run(recorded);
   REQUIRE(scenes.size() == 2);
   Growth growth;
   growth.sure = false;

@@ -1,9 +1,12 @@
 // Settings strings: what each release accepts, what it makes of it, and its error texts.
 #include "model/allocator_config.h"
 
+#include <cerrno>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "model/config_numbers.h"
 #include "model/rounding.h"
 #include "tests/support/catch.h"
 
@@ -38,6 +41,27 @@ TEST_CASE("profiles are found by release") {
     CHECK(find_version_profile(unknown).profile == &version_profiles().back());
   }
   CHECK(version_profiles().size() == 16);
+}
+
+TEST_CASE(
+    "a profile that nobody filled in is the newest; only known and newer releases can be asked "
+    "for") {
+  CHECK(VersionProfile{}.minor == version_profiles().back().minor);
+  for (const char* release : {"2.0", "2.15", "2.6.1+cu124", "2.99", "3.0"}) {
+    INFO(release);
+    CHECK(asked_version_profile(release).ok());
+  }
+  for (const char* other : {"1.13", "2.5x", "2.-1", "2", "2.", "torch", "0.99", ""}) {
+    INFO(other);
+    CHECK_FALSE(asked_version_profile(other).ok());
+  }
+}
+
+TEST_CASE("PYTORCH_ALLOC_CONF is read from 2.10 on") {
+  for (const VersionProfile& profile : version_profiles()) {
+    INFO("torch " << profile.name);
+    CHECK(profile.has_generic_variable == (profile.minor >= 10));
+  }
 }
 
 TEST_CASE("options start in their release") {
@@ -92,6 +116,75 @@ TEST_CASE("values") {
   CHECK(config_of("expandable_segments_reserve:40G", "2.15").reserve_bytes == 40 * kGiB);
   CHECK(config_of("expandable_segments_reserve:0.5", "2.15").reserve_fraction == 0.5);
   CHECK(config_of("expandable_segments_reserve:no", "2.15").warnings.size() == 1);
+}
+
+// Every field that an option can write, by name.
+std::map<std::string, std::string> fields_of(const AllocatorConfig& config) {
+  const auto text = [](const auto& value) { return value ? std::to_string(*value) : "none"; };
+  return {
+      {"max_split_size", std::to_string(config.max_split_size)},
+      {"max_non_split_rounding", std::to_string(config.max_non_split_rounding)},
+      {"large_segment_size", std::to_string(config.large_segment_size)},
+      {"gc", std::to_string(config.garbage_collection_threshold)},
+      {"roundup", std::to_string(config.roundup_power2_divisions.back())},
+      {"expandable", std::to_string(config.expandable_segments)},
+      {"release_lock", std::to_string(config.release_lock_on_cudamalloc)},
+      {"throw", std::to_string(config.throw_on_cudamalloc_oom)},
+      {"reuse", std::to_string(config.graph_capture_record_stream_reuse)},
+      {"fraction", text(config.per_process_memory_fraction)},
+      {"backend", config.backend},
+      {"reserve", text(config.reserve_fraction) + text(config.reserve_bytes)},
+      {"register", std::to_string(config.pinned_use_cuda_host_register)},
+      {"background", std::to_string(config.pinned_use_background_threads)},
+      {"catch_all", std::to_string(config.pinned_free_catch_all)},
+      {"threads", std::to_string(config.pinned_num_register_threads)},
+      {"pinned_reserve", std::to_string(config.pinned_reserve_segment_size)},
+      {"round_threshold", text(config.pinned_max_round_threshold)},
+      {"max_cached", text(config.pinned_max_cached_size)},
+  };
+}
+
+TEST_CASE("an option writes its field, and no other, in every release that has it") {
+  const struct {
+    const char* setting;
+    const char* field;
+    const char* value;
+    int since;
+  } rows[] = {
+      {"max_split_size_mb:30", "max_split_size", "31457280", 0},
+      {"max_non_split_rounding_mb:30", "max_non_split_rounding", "31457280", 6},
+      {"garbage_collection_threshold:0.5", "gc", "0.500000", 0},
+      {"roundup_power2_divisions:8", "roundup", "8", 0},
+      {"expandable_segments:True", "expandable", "1", 1},
+      {"release_lock_on_cudamalloc:True", "release_lock", "1", 2},
+      {"release_lock_on_hipmalloc:True", "release_lock", "1", 2},
+      {"throw_on_cudamalloc_oom:True", "throw", "1", 12},
+      {"graph_capture_record_stream_reuse:True", "reuse", "1", 9},
+      {"per_process_memory_fraction:0.5", "fraction", "0.500000", 10},
+      {"backend:cudaMallocAsync", "backend", "cudaMallocAsync", 0},
+      {"expandable_segments_reserve:0.5", "reserve", "0.500000none", 15},
+      {"expandable_segments_reserve:2G", "reserve", "none2147483648", 15},
+      {"pinned_use_cuda_host_register:True", "register", "1", 2},
+      {"pinned_use_hip_host_register:True", "register", "1", 2},
+      {"pinned_use_background_threads:True", "background", "1", 6},
+      {"pinned_free_catch_all:True", "catch_all", "1", 12},
+      {"pinned_num_register_threads:128", "threads", "128", 2},
+      {"pinned_reserve_segment_size_mb:3", "pinned_reserve", "3145728", 10},
+      {"pinned_max_round_threshold_mb:3", "round_threshold", "3145728", 13},
+      {"pinned_max_cached_size_mb:3", "max_cached", "3145728", 13},
+  };
+  for (const VersionProfile& profile : version_profiles()) {
+    const std::string name(profile.name);
+    const char* const release = name.c_str();
+    for (const auto& row : rows) {
+      if (profile.minor < row.since) continue;
+      INFO("torch " << profile.name << ", " << row.setting);
+      auto wanted = fields_of(config_of("", release));
+      CHECK(wanted.at(row.field) != row.value);
+      wanted.at(row.field) = row.value;
+      CHECK(fields_of(config_of(row.setting, release)) == wanted);
+    }
+  }
 }
 
 TEST_CASE("every option that cudaMallocAsync ignores warns of it, wherever it stands") {
@@ -169,7 +262,8 @@ TEST_CASE("errors of 2.0 to 2.9") {
   CHECK(error_of("roundup_power2_divisions:[128:0]", "2.1") ==
         "For roundups, the divisons has to be power of 2 ");
   CHECK(error_of("roundup_power2_divisions:[128:0]", "2.4").empty());
-  CHECK(error_of("roundup_power2_divisions:[128:2", "2.8").empty());
+  CHECK(error_of("roundup_power2_divisions:[128:2", "2.8") ==
+        "Error parsing CachingAllocator settings, expected ,");
   CHECK_FALSE(error_of("roundup_power2_divisions:[128:2", "2.6").empty());
 }
 
@@ -250,6 +344,30 @@ TEST_CASE("a second string resets some options and keeps the others") {
     REQUIRE(after.ok());
     const bool reset = std::string(version) != "2.10";
     CHECK(after.value().max_non_split_rounding == (reset ? 20 : 64) * kMiB);
+  }
+}
+
+TEST_CASE("white space in settings: blanks always go, the rest where all does") {
+  for (const char space : {'\t', '\n', '\v', '\f', '\r', ' '}) {
+    const std::string text = std::string("a") + space + "b:" + space;
+    using Tokens = std::vector<std::string>;
+    CHECK(cut_settings(text, true) == Tokens{"ab", ":"});
+    const Tokens kept{std::string("a") + space + "b", ":", std::string(1, space)};
+    CHECK(cut_settings(text, false) == (space == ' ' ? Tokens{"ab", ":"} : kept));
+  }
+  for (const char other : {'\b', '\x0e', '!'}) {
+    CHECK(cut_settings(std::string(1, other), true) == std::vector{std::string(1, other)});
+  }
+}
+
+TEST_CASE("reading a number leaves errno alone") {
+  for (const char* text : {"4", "x", "99999999999999999999999"}) {
+    errno = EDOM;
+    (void)read_int(text);
+    (void)read_unsigned(text);
+    (void)read_unsigned_long(text);
+    (void)read_double(text);
+    CHECK(errno == EDOM);
   }
 }
 

@@ -48,7 +48,7 @@ struct Life {
 };
 
 // Fails for every call: what follows must be served from the state alone.
-class NoMemory final : public SegmentProvider {
+class NoMemory : public SegmentProvider {
  public:
   std::optional<uint64_t> device_malloc(uint64_t) override { return std::nullopt; }
   void device_free(uint64_t, uint64_t) override {}
@@ -214,6 +214,43 @@ TEST_CASE("mapped parts of one expandable segment grow where they were") {
   CHECK(allocator.stats().reserved_bytes.all.current == static_cast<int64_t>(60 * mi));
   CHECK(allocator.malloc(10 * mi).address == base + 60 * mi);
   CHECK_FALSE(allocator.malloc(30 * mi).ok());  // would have to map
+}
+
+TEST_CASE("a range that the driver refuses is out of memory, in its words") {
+  NoMemory nothing;
+  const VersionProfile& profile = version_profile("2.15");
+  CachingAllocator allocator(parse_config("expandable_segments:True", profile).value(), profile,
+                             nothing);
+  CHECK_FALSE(allocator.malloc(30ull << 20).ok());
+  CHECK(allocator.last_error() == "CUDA driver error: out of memory");
+}
+
+TEST_CASE("parts of a range that are restored one by one stay parts of one range") {
+  class MapsAnywhere final : public NoMemory {
+    bool map(uint64_t, uint64_t) override { return true; }
+  } provider;
+  const uint64_t base = 1ull << 40;
+  const uint64_t mi = 1ull << 20;
+  const VersionProfile& profile = version_profile("2.15");
+  CachingAllocator allocator(parse_config("expandable_segments:True", profile).value(), profile,
+                             provider);
+  const auto part = [&](uint64_t offset, BlockState state) {
+    SegmentSnapshot segment;
+    segment.address = base + offset;
+    segment.total_size = 20 * mi;
+    segment.kind = PoolKind::kLarge;
+    segment.is_expandable = true;
+    segment.blocks = {{segment.address, 20 * mi, 20 * mi, state}};
+    return segment;
+  };
+  REQUIRE(allocator.restore(std::vector<SegmentSnapshot>{
+      part(0, BlockState::kAllocated), part(40 * mi, BlockState::kAllocated),
+      part(80 * mi, BlockState::kInactive), part(120 * mi, BlockState::kAllocated)}));
+  CHECK(check_invariants(allocator).empty());
+  CHECK(allocator.malloc(30 * mi).address == base + 60 * mi);  // 20 are mapped before, 20 there
+  CHECK(allocator.malloc(50 * mi).address == base + 140 * mi);
+  CHECK(allocator.malloc(20 * mi).address == base + 20 * mi);
+  CHECK(check_invariants(allocator).empty());
 }
 
 // TieRule: up to 2.11 the lower address, from 2.12 on the one that was made first.

@@ -1,5 +1,6 @@
 // The scenarios S1 … S13 of the allocator's specification, as a table of requests and figures that
 // were computed by hand and reproduced on the released libraries. Sizes in MiB unless stated.
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -200,6 +201,72 @@ TEST_CASE("what is served beside the cache is no garbage of it") {
   d.allocator.free(n);
   CHECK(d.allocator.malloc(50 * kMiB).ok());  // 70: x, passed over more often, is enough
   CHECK(d.reserved() == 60 + 40 + 50);
+}
+
+TEST_CASE("what is served beside the cache is one large segment while there is any") {
+  Device d("", "2.15");
+  const auto stats = [&] { return d.allocator.stats(); };
+  const auto segments = [&] { return stats().segment.kind[static_cast<size_t>(PoolKind::kLarge)]; };
+  d.allocator.set_outside_reserved(60 * kMiB);
+  d.allocator.set_outside_reserved(60 * kMiB);
+  CHECK(segments().current == 1);
+  CHECK(segments().allocated == 1);
+  d.allocator.set_outside_reserved(80 * kMiB);
+  CHECK(segments().current == 1);
+  CHECK(segments().freed == 1);
+  CHECK(stats().num_device_alloc == 2);
+  CHECK(stats().num_device_free == 1);
+  CHECK(stats().reserved_bytes.all.current == 80 * kMiB);
+  d.allocator.set_outside_reserved(0);
+  CHECK(segments().current == 0);
+  CHECK(segments().freed == 2);
+  CHECK(stats().num_device_free == 2);
+  CHECK(stats().reserved_bytes.all.current == 0);
+  CHECK(stats().reserved_bytes.all.peak == 80 * kMiB);
+}
+
+TEST_CASE("a block beside the cache is counted from its request to the end of its events") {
+  Device d("", "2.15");
+  using Counts = std::array<int64_t, 6>;
+  const auto counts = [&] {
+    const DeviceStats& stats = d.allocator.stats();
+    return Counts{stats.allocation.all.current,      stats.allocated_bytes.all.current,
+                  stats.active.all.current,          stats.active_bytes.all.current,
+                  stats.requested_bytes.all.current, stats.allocated_bytes.kind[1].peak};
+  };
+  d.allocator.begin_outside_block(800, 700);
+  CHECK(counts() == Counts{1, 800, 1, 800, 700, 800});
+  d.allocator.begin_outside_block(400, 400);
+  CHECK(counts() == Counts{2, 1200, 2, 1200, 1100, 1200});
+  d.allocator.free_outside_block(800);
+  CHECK(counts() == Counts{1, 400, 2, 1200, 1100, 1200});
+  d.allocator.complete_outside_block(800, 700);
+  CHECK(counts() == Counts{1, 400, 1, 400, 400, 1200});
+}
+
+TEST_CASE("a refusal counts what is served beside the cache as reserved") {
+  Device d("", "2.15", 200);
+  d.alloc("a", 30);
+  d.allocator.set_outside_reserved(60 * kMiB);
+  CHECK(d.allocator.malloc(190 * kMiB).outcome == MallocOutcome::kOutOfMemory);
+  CHECK(d.allocator.last_oom().reserved == (30 + 60) * kMiB);
+  CHECK(d.allocator.last_oom().allocated == 30 * kMiB);
+}
+
+TEST_CASE("the books do not grow with what comes and goes") {
+  const char* const settings = GENERATE("", "expandable_segments:True");
+  Device d(settings, "2.15");
+  size_t first = 0;
+  for (int round = 0; round < 300; ++round) {
+    const uint64_t address = d.allocator.malloc(30 * kMiB, 7).address;
+    d.allocator.record_stream(address, 9);
+    d.allocator.free(address);
+    d.allocator.complete(9);
+    d.allocator.empty_cache();
+    if (round == 0) first = d.allocator.book_bytes();
+  }
+  CHECK(first > 0);
+  CHECK(d.allocator.book_bytes() == first);
 }
 
 TEST_CASE("S6: fraction 1.0 is a limit only up to 2.9") {

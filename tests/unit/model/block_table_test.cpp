@@ -96,6 +96,23 @@ TEST_CASE("what few blocks have takes memory once one of them has it, and is kep
   CHECK(table.range(39) == kNone);
 }
 
+TEST_CASE("what few blocks have is counted, four bytes a block at least") {
+  const auto grown_by = [](auto set) {
+    BlockTable table;
+    for (int i = 0; i < 1000; ++i) table.create();
+    const size_t plain = table.bytes();
+    set(table);
+    return table.bytes() - plain;
+  };
+  const size_t ranges = grown_by([](BlockTable& table) { table.set_range(999, 7); });
+  const size_t bases = grown_by([](BlockTable& table) { table.set_gc_base(999, 7); });
+  const size_t waits = grown_by([](BlockTable& table) { table.add_event(999); });
+  for (const size_t bytes : {ranges, bases, waits}) {
+    CHECK(bytes >= 4000);
+    CHECK(bytes < 32'000);
+  }
+}
+
 TEST_CASE("a block takes less than 64 bytes, its place in the map of addresses included") {
   BlockTable table;
   for (const uint64_t count : {1'000u, 10'000u, 100'000u}) {

@@ -44,13 +44,44 @@ TEST_CASE("a capture that ends lets the flush run again") {
   CHECK(misused.results[2].outcome == "error");
 }
 
-TEST_CASE("a private pool that is dropped with live blocks is said to be undefined") {
+TEST_CASE("a private pool that is dropped with live blocks is said to be undefined in its ranges") {
   const std::string list =
       "capacity 300MiB\nbegin_pool 2\nalloc a 98MiB\nalloc b 98MiB\nfree b\nalloc c 20MiB\n"
       "end_pool 2\nrelease_pool 2\nfree a\nempty_cache\nalloc d 20MiB\n";
   const ListResult result = run_list(list, "2.15", "expandable_segments:True");
   CHECK(run_list(list, "2.15").undefined_from_line == std::nullopt);
+  CHECK(result.undefined_from_line == 10u);
   for (const CommandResult& r : result.results) CHECK(r.outcome == "ok");
+}
+
+// The library counts one segment and asserts at the second unmapping of it.
+TEST_CASE("a private range that is unmapped on both sides of a block is undefined from there") {
+  const std::string list =
+      "capacity 300MiB\nbegin_pool 2\nalloc a 98MiB\nfree a\nalloc b 30MiB\nalloc c 30MiB\n"
+      "alloc d 30MiB\nend_pool 2\nfree b\nfree d\nrelease_pool 2\nempty_cache\nalloc e 20MiB\n"
+      "empty_cache\n";
+  CHECK(run_list(list, "2.15", "expandable_segments:True").undefined_from_line == 12u);
+  CHECK(run_list(list, "2.15").undefined_from_line == std::nullopt);
+}
+
+TEST_CASE(
+    "a pool of ranges whose count of segments ends before its blocks is undefined from there") {
+  const std::string list =
+      "capacity 300MiB\nbegin_pool 2\nalloc a 40MiB\nalloc b 60MiB\nfree b\nalloc x 20MiB\n"
+      "alloc y 40MiB\nend_pool 2\nrelease_pool 2\nfree x\nempty_cache\nfree y\nempty_cache\n"
+      "alloc z 30MiB\nfree a\nempty_cache\n";  // two mappings, two unmappings: a is left
+  CHECK(run_list(list, "2.15", "expandable_segments:True").undefined_from_line == 13u);
+}
+
+TEST_CASE("what a pool lends on out of memory stays its own") {
+  const std::string list =
+      "capacity 100MiB\ncreate_pool 1 use_on_oom\nbegin_pool 1\nalloc a 60MiB\nend_pool 1\nfree a\n"
+      "alloc b 50MiB\nfree b\nbegin_pool 1\nalloc c 60MiB\nend_pool 1\n";
+  const ListResult result = run_list(list, "2.15");
+  CHECK(result.results[5].address == result.results[2].address);  // b in a's place
+  CHECK(result.results[8].outcome == "ok");
+  CHECK(result.results[8].address == result.results[2].address);
+  CHECK(result.devices[0].stats.segment.all.allocated == 1);
 }
 
 TEST_CASE("odd settings that the library meets with an error of the driver") {

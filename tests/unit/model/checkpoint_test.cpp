@@ -1,8 +1,12 @@
 // Checkpoints of private pools in command lists. That they are the released libraries' rules is
 // held by tests/oracle (families "checkpoints").
 #include <algorithm>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "model/caching_allocator.h"
+#include "model/simulated_segments.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_list.h"
 
@@ -55,6 +59,30 @@ TEST_CASE("what is restored is what was kept, block by block") {
   // A segment that came later stays, empty.
   REQUIRE(restored.devices[0].segments.size() == 2);
   CHECK(restored.devices[0].segments.back().allocated_size == 0);
+}
+
+TEST_CASE("a checkpoint keeps the segments of a pool by address") {
+  const VersionProfile& profile = version_profile("2.15");
+  const uint64_t total = 1000 * kMiB;
+  LocalCapacity capacity(total);
+  DeviceMemory memory(0, capacity);
+  SimulatedSegments segments(memory, capacity, total);
+  CachingAllocator allocator(parse_config("", profile).value(), profile, segments);
+  const PoolId pool{0, 1};
+  REQUIRE(allocator.begin_pool(pool));
+  std::vector<uint64_t> held;
+  for (const uint64_t mib : {30, 1, 50, 15, 40}) {
+    held.push_back(allocator.malloc(mib * kMiB).address);
+  }
+  allocator.free(held[2]);
+  const auto kept = allocator.checkpoint(pool);
+  REQUIRE(kept.has_value());
+  REQUIRE(kept->segments.size() == held.size());
+  std::vector<uint64_t> starts;
+  for (const auto& segment : kept->segments) starts.push_back(segment.front().address);
+  CHECK(std::is_sorted(starts.begin(), starts.end()));
+  CHECK(std::set<uint64_t>(starts.begin(), starts.end()) ==
+        std::set<uint64_t>(held.begin(), held.end()));
 }
 
 TEST_CASE("a checkpoint of no pool, or of one without users, is refused") {

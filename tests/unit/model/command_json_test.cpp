@@ -49,3 +49,24 @@ TEST_CASE("texts are escaped") {
   CHECK(json_escape(std::string("\x01\x1f ", 3)) == "\\u0001\\u001f ");
   CHECK(json_escape(std::string("\0", 1)) == "\\u0000");
 }
+
+// The names in torch.cuda.memory_stats() of each release.
+TEST_CASE("statistics have the names that their release has") {
+  const auto since = [](const std::string& name, int first) {
+    for (const VersionProfile& profile : version_profiles()) {
+      const std::string text = json_of("begin_pool 1\nalloc a 1000\n", std::string(profile.name));
+      INFO("torch " << profile.name << ", " << name);
+      CHECK((count_of(text, "\"" + name) > 0) == (profile.minor >= first));
+    }
+  };
+  for (const char* name :
+       {"num_alloc_retries\": 0", "num_ooms\": 0", "max_split_size\": -1", "active.all.peak\": 1",
+        "requested_bytes.small_pool.current\": 1000", "oversize_segments.current\": 0"}) {
+    since(name, 0);
+  }
+  since("num_sync_all_streams\": 0", 3);
+  since("num_device_alloc\": 1", 3);
+  since("num_device_free\": 0", 3);
+  since("num_oom_rejections\": 0", 12);
+  since("reserved_bytes_by_private_pools.0_1.all.current\": 2097152", 13);
+}

@@ -153,6 +153,14 @@ TEST_CASE("a request of more than 1 MiB never shares a page") {
   CHECK(book.used() == 2 * kDevicePage);
 }
 
+TEST_CASE("an address range begins where it was asked to, a page at least") {
+  LocalCapacity book(LocalCapacity::kUnlimited);
+  DeviceMemory memory(0, book);
+  CHECK(memory.reserve_range(kDevicePage).value() % kDevicePage == 0);
+  CHECK(memory.reserve_range(kDevicePage, 1 << 30).value() % (1 << 30) == 0);
+  CHECK(memory.reserve_range(kDevicePage, 512).value() % kDevicePage == 0);
+}
+
 TEST_CASE("half of a device's window is for memory, half for address ranges") {
   LocalCapacity book(LocalCapacity::kUnlimited);
   DeviceMemory memory(1, book);
@@ -162,6 +170,9 @@ TEST_CASE("half of a device's window is for memory, half for address ranges") {
   CHECK_FALSE(memory.allocate(1));  // all addresses are taken
   CHECK(book.used() == memory.charged_bytes());
   CHECK(memory.charged_bytes() == 0x0300'0000'0000);
+  CHECK_FALSE(memory.reserve_range(0x0300'0000'0000 + kDevicePage));
   CHECK(memory.reserve_range(kDevicePage) == device_window(1) + 0x0300'0000'0000);
+  CHECK(memory.reserve_range(0x0300'0000'0000 - kDevicePage));
+  CHECK_FALSE(memory.reserve_range(kDevicePage));
   CHECK(kMaxDevices == 8);
 }

@@ -55,12 +55,14 @@ struct Pair {
     CHECK(blocks[now.block].address == now.address);
     CHECK(blocks[now.block].free);
   }
-  void succeed(const FreeEntry& old, const FreeEntry& heir) {
+  void grow(const FreeEntry& old, const FreeEntry& now) {
     plain.erase(old);
-    plain.insert(heir);
-    set.succeed(blocks.slab(), old.block, heir.block);
-    CHECK_FALSE(blocks[old.block].free);
-    CHECK(blocks[heir.block].free);
+    plain.insert(now);
+    set.grow(blocks.slab(), old.block, now.address, now.size, now.tie);
+    CHECK(blocks[now.block].size == now.size);
+    CHECK(blocks[now.block].address == now.address);
+    CHECK(blocks[now.block].number == now.tie);
+    CHECK(blocks[now.block].free);
   }
   FreeEntry nth(size_t n) const {
     return *std::next(plain.begin(), static_cast<std::ptrdiff_t>(n));
@@ -138,8 +140,9 @@ TEST_CASE("a free set is a sorted set") {
         } else {
           const uint64_t size =
               old.size + (random.below(2) == 0 ? step_size : any_size(random, crowd));
-          const FreeEntry heir = pair.fresh(size, 512 * random.below(1u << 20), old.tie);
-          if (pair.plain.count(heir) == 0) pair.succeed(old, heir);
+          const FreeEntry more{size, 512 * random.below(1u << 20),
+                               static_cast<uint32_t>(random.below(3)), old.block};
+          if (pair.plain.count(more) == 0) pair.grow(old, more);
         }
       }
       const uint64_t asked = any_size(random, crowd);

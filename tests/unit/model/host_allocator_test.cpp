@@ -41,6 +41,42 @@ TEST_CASE("pinned requests are rounded to powers of two") {
   CHECK(limited.results.back().outcome == "null");
 }
 
+TEST_CASE("a pinned block that nobody holds can neither be freed nor used") {
+  struct Idle final : StreamClock {
+    uint64_t submitted(DeviceStream) override { return 0; }
+    uint64_t completed(DeviceStream) override { return 0; }
+  } clock;
+  SimulatedHostMemory memory;
+  const VersionProfile& profile = version_profile("2.15");
+  HostAllocator allocator(parse_config("", profile).value(), profile, memory, clock);
+  const uint64_t address = allocator.allocate(1000).address;
+  CHECK_FALSE(allocator.free(address + 1));
+  CHECK(allocator.record_event(address, {}));
+  CHECK(allocator.free(address));
+  CHECK_FALSE(allocator.free(address));
+  CHECK_FALSE(allocator.record_event(address, {}));
+  CHECK(allocator.allocate(1000).address != 0);
+  CHECK(allocator.stats().num_host_alloc == 1);
+}
+
+TEST_CASE("what a release lacks is an error that names it") {
+  const auto message = [](const std::string& command, const std::string& version) {
+    return run_list("host_alloc a 1000\n" + command + "\n", version).results.back().message;
+  };
+  for (const char* command : {"host_begin_pool 1", "host_end_pool 1", "host_release_pool 1"}) {
+    CHECK(message(command, "2.11") == "torch 2.11 has no private pools of host memory");
+    CHECK(message(command, "2.12") != "torch 2.12 has no private pools of host memory");
+  }
+  for (const char* command : {"host_reset_peak_stats", "host_reset_accumulated_stats"}) {
+    CHECK(message(command, "2.7") == "torch 2.7 has no statistics of host memory");
+    CHECK(message(command, "2.8").empty());
+  }
+  CHECK(message("create_pool 1 use_on_oom", "2.7") == "torch 2.7 has no use_on_oom pools");
+  CHECK(message("create_pool 1 use_on_oom", "2.8").empty());
+  CHECK(message("create_pool 1 no_split", "2.9") == "torch 2.9 has no no_split pools");
+  CHECK(message("create_pool 1 no_split", "2.10").empty());
+}
+
 TEST_CASE("up to 2.4 a small pinned request may take any larger block, later only its bucket") {
   const std::string list = "host_alloc big 64MiB\nhost_free big\nhost_alloc small 10KiB\n";
   CHECK(block_sizes(run_list(list, "2.4")).back() == 64 * kMiB);
@@ -87,27 +123,33 @@ TEST_CASE("host_empty_cache gives cached blocks back, but not the reserve segmen
   CHECK(reserved.results[0].host_calls[0].bytes == 4 * kMiB);
   CHECK(reserved.results[2].host_calls.empty());
   CHECK(reserved.host->allocations.current == 0);
+  CHECK(reserved.host->timed_allocs == 1);  // the segment
+  CHECK(plain.host->timed_allocs == 1);
 }
 
-// Seen in 2.14; a block that still waits does not make the flush fail.
-TEST_CASE("up to 2.14 the flush of a private pool fails over a block whose events are done") {
+// A block that still waits does not make the flush fail.
+TEST_CASE("in 2.13 and 2.14 the flush of a private pool fails over a block whose events are done") {
   const std::string list =
       "host_begin_pool 1 0\nhost_alloc a 5000 0\nwork 0\nhost_record a 0\nhost_free a\n"
       "host_end_pool 1\nhost_release_pool 1\nhost_empty_cache\ncomplete 0\nhost_empty_cache\n"
       "host_empty_cache\n";
-  const ListResult older = run_list(list, "2.14");
-  CHECK(older.results[7].outcome == "ok");
-  CHECK(older.results[9].outcome == "error");
-  CHECK(older.results[9].message == "Resource deadlock avoided");
-  CHECK(older.results[9].host_calls.empty());
-  CHECK(older.results[10].outcome == "ok");
-  CHECK(older.results[10].host_calls.empty());
-  CHECK(older.host->active_requests.current == 1);
-  CHECK(older.host->allocations.current == 1);
-  const ListResult newest = run_list(list, "2.15");
-  CHECK(newest.results[9].outcome == "ok");
-  CHECK(newest.results[9].host_calls.size() == 1);
-  CHECK(newest.host->allocations.current == 0);
+  for (const char* version : {"2.13", "2.14"}) {
+    const ListResult failing = run_list(list, version);
+    CHECK(failing.results[7].outcome == "ok");
+    CHECK(failing.results[9].outcome == "error");
+    CHECK(failing.results[9].message == "Resource deadlock avoided");
+    CHECK(failing.results[9].host_calls.empty());
+    CHECK(failing.results[10].outcome == "ok");
+    CHECK(failing.results[10].host_calls.empty());
+    CHECK(failing.host->active_requests.current == 1);
+    CHECK(failing.host->allocations.current == 1);
+  }
+  for (const char* version : {"2.12", "2.15"}) {
+    const ListResult sound = run_list(list, version);
+    CHECK(sound.results[9].outcome == "ok");
+    CHECK(sound.results[9].host_calls.size() == 1);
+    CHECK(sound.host->allocations.current == 0);
+  }
 }
 
 TEST_CASE("a host pool's scope is opened once, and only while it has users") {
@@ -199,4 +241,11 @@ TEST_CASE("host commands are told apart from those about devices") {
   const auto list = parse_commands(text, "l");
   REQUIRE(list.ok());
   CHECK(format_commands(list.value()) == text);
+}
+
+TEST_CASE("host addresses are a window of 16 TiB") {
+  HostAddresses addresses;
+  CHECK_FALSE(addresses.take((1ull << 44) + 1).has_value());
+  CHECK(addresses.take(1ull << 44).has_value());
+  CHECK_FALSE(addresses.take(1).has_value());
 }

@@ -42,9 +42,72 @@ struct Live {
     REQUIRE(allocator.free(address) == FreeOutcome::kPending);
     return address;
   }
+
+  struct EndedUse {
+    MallocResult made;
+    uint32_t generation;
+  };
+  // A freed block whose use by another stream has ended, which the allocator has yet to notice.
+  EndedUse ended_use() {
+    const MallocResult made = allocator.malloc(3 * kMiB);
+    REQUIRE(allocator.free_pending(made.block) == FreeOutcome::kPending);
+    const uint32_t generation = allocator.blocks().generation(made.block);
+    REQUIRE(allocator.complete_block(made.block, generation));
+    return {made, generation};
+  }
 };
 
 }  // namespace
+
+TEST_CASE("a flush of one pool waits for the uses of its own blocks alone") {
+  Live live;
+  const PoolId pool{0, 1};
+  live.used_on(5);
+  REQUIRE(live.allocator.begin_pool(pool));
+  live.used_on(5);
+  live.used_on(6);
+  REQUIRE(live.allocator.end_pool(pool));
+  REQUIRE(live.allocator.release_pool(pool));
+  const auto active = [&] { return live.allocator.stats().active.all.current; };
+  CHECK(active() == 3);
+  CHECK(live.allocator.empty_cache(pool) == EmptyCacheOutcome::kDone);
+  CHECK(active() == 1);
+  CHECK(live.allocator.stats().segment.all.current == 1);
+  CHECK(live.allocator.empty_cache() == EmptyCacheOutcome::kDone);
+  CHECK(active() == 0);
+}
+
+TEST_CASE("a pool gets users until it has lost the last one, and again after the flush") {
+  Live live;
+  const PoolId pool{0, 1};
+  CHECK(live.allocator.create_pool(pool, {}));
+  CHECK(live.allocator.create_pool(pool, {}));
+  CHECK(live.allocator.release_pool(pool));
+  CHECK(live.allocator.release_pool(pool));
+  CHECK_FALSE(live.allocator.create_pool(pool, {}));
+  CHECK_FALSE(live.allocator.begin_pool(pool));
+  live.allocator.empty_cache();
+  CHECK(live.allocator.create_pool(pool, {}));
+}
+
+TEST_CASE("a flush of one pool leaves other pools without users alone") {
+  Live live;
+  for (const uint64_t number : {1u, 2u}) {
+    const PoolId pool{0, number};
+    REQUIRE(live.allocator.begin_pool(pool));
+    live.allocator.free(live.allocator.malloc(3 * kMiB).address);
+    REQUIRE(live.allocator.end_pool(pool));
+    REQUIRE(live.allocator.release_pool(pool));
+  }
+  const auto segments = [&] { return live.allocator.stats().segment.all.current; };
+  CHECK(segments() == 2);
+  CHECK(live.allocator.empty_cache({0, 2}) == EmptyCacheOutcome::kDone);
+  CHECK(segments() == 1);
+  CHECK(live.allocator.empty_cache({0, 2}) == EmptyCacheOutcome::kDone);
+  CHECK(segments() == 1);
+  CHECK(live.allocator.empty_cache({0, 1}) == EmptyCacheOutcome::kDone);
+  CHECK(segments() == 0);
+}
 
 TEST_CASE("each use of a freed block is an event, done in the order of its stream") {
   Live live;
@@ -90,10 +153,7 @@ TEST_CASE("a scope takes the streams that it is aimed at") {
 
 TEST_CASE("an ended use of another pool outlives the flush of a private one") {
   Live live;
-  const MallocResult made = live.allocator.malloc(3 * kMiB);
-  REQUIRE(live.allocator.free_pending(made.block) == FreeOutcome::kPending);
-  const uint32_t generation = live.allocator.blocks().generation(made.block);
-  REQUIRE(live.allocator.complete_block(made.block, generation));
+  const auto [made, generation] = live.ended_use();
   live.allocator.create_pool({0, 1}, {});
   REQUIRE(live.allocator.release_pool({0, 1}));
   CHECK(live.allocator.empty_cache({0, 1}) == EmptyCacheOutcome::kDone);
@@ -105,10 +165,7 @@ TEST_CASE("an ended use of another pool outlives the flush of a private one") {
 
 TEST_CASE("a use that a flush has ended is ended once") {
   Live live;
-  const MallocResult made = live.allocator.malloc(3 * kMiB);
-  REQUIRE(live.allocator.free_pending(made.block) == FreeOutcome::kPending);
-  const uint32_t generation = live.allocator.blocks().generation(made.block);
-  REQUIRE(live.allocator.complete_block(made.block, generation));
+  const auto [made, generation] = live.ended_use();
   live.allocator.empty_cache();  // waits for all uses
   CHECK_FALSE(live.allocator.events_outstanding());
   CHECK_FALSE(live.allocator.complete_block(made.block, generation));
