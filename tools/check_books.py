@@ -3,8 +3,9 @@
 usage: check_books.py RUN BOOKS [--fragscope PROGRAM]
 
 BOOKS is what the simulated driver wrote of each call that it answered (`fragscope run --gpu …
---sim-log BOOKS`, or books=BOOKS in FRAGSCOPE_SIM): pid, number, call, address, bytes, result. RUN is
-the run directory of the same processes. Of each process every answered call must be an event of its
+--sim-log BOOKS`, or books=BOOKS in FRAGSCOPE_SIM): process, number, call, address, bytes, result. An address
+that is the program's own, and so another one in each run, is `host`, with a number when it was registered;
+such addresses are not compared. RUN is the run directory of the same processes. Of each process every answered call must be an event of its
 kind with that address, those bytes and that result, as often as it was answered; and every event
 must have been answered, but for calls that the runtime refuses or answers itself (zero bytes, null).
 Prints one line per kind: calls and bytes by the books, and by the recording.
@@ -53,7 +54,10 @@ SIZED = {"device_alloc", "managed_alloc", "pinned_alloc", "pinned_register", "as
          "graph_alloc", "array_alloc"}
 # Kinds that do not start a recording: before a process's first other call they are not recorded.
 SILENT = {"context_destroy", "graph_destroy", "graph_exec_destroy", "graph_instantiate", "graph_trim"}
-ADDRESSLESS = {"context_destroy", "graph_trim"}
+ADDRESSLESS = {"context_destroy", "graph_trim", "pinned_register", "pinned_unregister"}
+# Outside of the device's fixed windows (driver/host_window.h) and of small numbers.
+REPEATABLE = (range(0, 1 << 32), range(0x2000_0000_0000, 0x5500_0000_0000))
+PROGRAMS_OWN = -1
 
 
 class Call(NamedTuple):
@@ -65,16 +69,33 @@ class Call(NamedTuple):
 
 
 def normalised(pid: int, kind: str, address: int, size: int, result: int) -> Call:
+    if not any(address in places for places in REPEATABLE):
+        address = PROGRAMS_OWN
     return Call(pid, kind, 0 if kind in ADDRESSLESS else address, size if kind in SIZED else 0, result)
 
 
+def address_of(field: str) -> int:
+    return PROGRAMS_OWN if field.startswith("host") else int(field, 16)
+
+
+def pids(path: pathlib.Path) -> List[int]:
+    """By the number of a process in the log, from 1 on."""
+    listed = path.with_name(path.name + ".pids")
+    try:
+        return [0, *(int(line) for line in listed.read_text(encoding="ascii").splitlines())]
+    except (OSError, ValueError) as problem:
+        print(f"check_books: {listed}: {problem}; it is written beside the books", file=sys.stderr)
+        sys.exit(2)
+
+
 def served(path: pathlib.Path) -> Iterator[Call]:
+    processes = pids(path) if path.read_text(encoding="ascii") else []
     for number, line in enumerate(path.read_text(encoding="ascii").splitlines(), 1):
         fields = line.split()
-        if len(fields) != 6 or fields[2] not in KINDS:
+        if len(fields) != 6 or fields[2] not in KINDS or not 0 < int(fields[0]) < len(processes):
             print(f"check_books: {path}:{number}: not a line of the books: {line}", file=sys.stderr)
             sys.exit(2)
-        yield normalised(int(fields[0]), KINDS[fields[2]], int(fields[3], 16), int(fields[4]), int(fields[5]))
+        yield normalised(processes[int(fields[0])], KINDS[fields[2]], address_of(fields[3]), int(fields[4]), int(fields[5]))
 
 
 class Recorded(NamedTuple):
@@ -107,7 +128,7 @@ def answered_without_the_driver(event: Recorded) -> bool:
 
 
 def text(call: Call) -> str:
-    return f"pid {call.pid} {call.kind} address {call.address:#x} bytes {call.size} result {call.result}"
+    return f"pid {call.pid} {call.kind} address {'host' if call.address == PROGRAMS_OWN else hex(call.address)} bytes {call.size} result {call.result}"
 
 
 def after_the_start(books: List[Call]) -> Iterator[Call]:

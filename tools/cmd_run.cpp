@@ -291,6 +291,8 @@ int Run::supervise(Supervisor& supervisor) {
   }
   const int exit_code = exit_code_of(supervisor.exit());
   note_simulation();
+  const std::string zeros = ledger_ && exit_code != kExitOk ? zeros_it_read(*ledger_) : "";
+  if (!zeros.empty()) tell(zeros);
   if (!collector_) return exit_code;
   note_driver_seen();
   const auto summary = collector_->finish(supervisor.exit());

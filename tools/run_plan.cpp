@@ -55,6 +55,7 @@ MaybeFailure settle_sim_log(const RunOptions& options, simcuda::SimConfig& gpu) 
                        kExitOutput};
   }
   ::close(fd);
+  std::filesystem::remove(gpu.books + ".pids", failed);
   return std::nullopt;
 }
 

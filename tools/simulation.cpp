@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/bytes.h"
+#include "simcuda/answer_names.h"
 #include "simcuda/answers.h"
 #include "simcuda/fault_script.h"
 
@@ -80,6 +81,19 @@ std::vector<std::pair<std::string, std::string>> simulation_notes(Ledger& ledger
     }
   }
   return notes;
+}
+
+std::string zeros_it_read(Ledger& ledger) {
+  uint64_t reads = 0;
+  for (const Ledger::Noted& row : ledger.noted(Ledger::Kind::kAnswer)) {
+    if (row.name == simcuda::kZeroAnswer || row.name == simcuda::kZerosAnswer) reads += row.times;
+  }
+  if (reads == 0) return {};
+  return fmt::format(
+      "kernels do nothing on a simulated GPU: reads of values that they compute gave zeros ({}); "
+      "if "
+      "that is why the command failed, state answers with --sim-answers",
+      reads);
 }
 
 }  // namespace fragscope::tools

@@ -29,4 +29,8 @@ inline constexpr const char* kWorkspaceRoomNote = "assumed.workspace_room_bytes"
 // above; only those that there were.
 std::vector<std::pair<std::string, std::string>> simulation_notes(simcuda::Ledger& ledger);
 
+// For a command that failed: that it read zeros where kernels would have left values; empty: it did
+// not.
+std::string zeros_it_read(simcuda::Ledger& ledger);
+
 }  // namespace fragscope::tools

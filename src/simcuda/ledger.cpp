@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "base/file_limit.h"
 #include "base/pid_namespace.h"
@@ -20,13 +21,21 @@ namespace fragscope::simcuda {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x3152'4744'454c'5346;  // "FSLEDGR1"
+constexpr uint64_t kMagic = 0x3252'4744'454c'5346;  // "FSLEDGR2"
 constexpr int kSlots = 512;
 constexpr int kKinds = 3;  // Ledger::Kind
 constexpr int kNames = 120;
 constexpr size_t kNameBytes = 56;
+constexpr int kEvents = 4096;
 
 }  // namespace
+
+struct LedgerEvent {
+  uint32_t pid;  // of its maker, as its slot has it; 0: free
+  uint32_t generation;
+  uint64_t start_ticks;
+  uint64_t due_ns;
+};
 
 struct LedgerFile {
   uint64_t magic;  // written last
@@ -44,6 +53,7 @@ struct LedgerFile {
     uint64_t times;
     uint64_t largest;
   } names[kKinds][kNames];
+  LedgerEvent events[kEvents];
 };
 
 namespace {
@@ -250,6 +260,58 @@ std::vector<Ledger::Tenant> Ledger::tenants(int device) {
     if (slot.used[device] != 0) found.push_back({slot.pid, slot.used[device]});
   }
   return found;
+}
+
+void Ledger::drop_events_of_dead() {
+  drop_dead();
+  for (LedgerEvent& event : file_->events) {
+    const bool alive = std::any_of(
+        std::begin(file_->slots), std::end(file_->slots), [&](const LedgerFile::Slot& slot) {
+          return slot.pid == event.pid && slot.start_ticks == event.start_ticks;
+        });
+    if (!alive) event.pid = 0;
+  }
+}
+
+std::optional<Ledger::SharedEvent> Ledger::share_event() {
+  const Lock lock(*file_);
+  const int mine = own_slot();
+  if (mine < 0) return std::nullopt;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    for (int i = 0; i < kEvents; ++i) {
+      LedgerEvent& event = file_->events[i];
+      if (event.pid != 0) continue;
+      event.pid = file_->slots[mine].pid;
+      event.start_ticks = file_->slots[mine].start_ticks;
+      event.due_ns = 0;
+      return SharedEvent{i, ++event.generation};
+    }
+    drop_events_of_dead();
+  }
+  return std::nullopt;
+}
+
+// Null: not an event of this ledger, or over.
+LedgerEvent* Ledger::find_event(const SharedEvent& event) {
+  if (event.number < 0 || event.number >= kEvents) return nullptr;
+  LedgerEvent& found = file_->events[event.number];
+  return found.pid != 0 && found.generation == event.generation ? &found : nullptr;
+}
+
+void Ledger::unshare_event(const SharedEvent& event) {
+  const Lock lock(*file_);
+  if (LedgerEvent* const found = find_event(event)) found->pid = 0;
+}
+
+void Ledger::set_event(const SharedEvent& event, uint64_t due_ns) {
+  const Lock lock(*file_);
+  if (LedgerEvent* const found = find_event(event)) found->due_ns = due_ns;
+}
+
+uint64_t Ledger::event_due(const SharedEvent& event) {
+  const Lock lock(*file_);
+  const LedgerEvent* const found = find_event(event);
+  return found != nullptr ? found->due_ns : 0;
 }
 
 void Ledger::note(Kind kind, const char* name, uint64_t bytes) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@
 namespace fragscope::simcuda {
 
 struct LedgerFile;
+struct LedgerEvent;
 
 class Ledger {
  public:
@@ -61,6 +63,18 @@ class Ledger {
   // Frees what processes of other pid namespaces held that are gone: for one who sees them all.
   void drop_gone(const std::function<bool(uint32_t pid, uint64_t start_ticks)>& is_gone);
 
+  // Events that cross processes: when the last record of each is reached, CLOCK_MONOTONIC ns. An
+  // event is free again when its maker says so or has ended; whoever still names it then by its
+  // number and generation sees it as reached (0).
+  struct SharedEvent {
+    int number;
+    uint32_t generation;
+  };
+  std::optional<SharedEvent> share_event();  // none: all 4096 belong to live processes
+  void unshare_event(const SharedEvent& event);
+  void set_event(const SharedEvent& event, uint64_t due_ns);
+  uint64_t event_due(const SharedEvent& event);
+
   struct Noted {
     std::string name;
     uint64_t times;
@@ -74,6 +88,8 @@ class Ledger {
   class Lock;
   int own_slot();
   void drop_dead();
+  void drop_events_of_dead();
+  LedgerEvent* find_event(const SharedEvent& event);
 
   LedgerFile* file_;
   int slot_ = -1;

@@ -7,7 +7,8 @@ driver_procedures.def  (name, version) -> symbol, as cudaTypedefs.h names the AB
 driver_stubs.def       exported symbols of cuda.h that no source implements
 driver_twins.def       per-thread-stream twins of implemented functions
 driver_errors.def      CUresult names and texts
-runtime_stubs.def, runtime_errors.def   the same for the runtime
+runtime_stubs.def, runtime_twins.def, runtime_errors.def   the same for the runtime; twins are those
+                       that the headers map to with --default-stream per-thread
 
 Names of the newer major only are guarded. Nothing of the headers but names and numbers is kept.
 """
@@ -33,6 +34,14 @@ def symbols(include):
 def runtime_symbols(include):
     text = preprocessed(include, "cuda_runtime_api.h", "__CUDART_API_VERSION_INTERNAL")
     return set(re.findall(r"\bcudaError_t\s+(?:__attribute__\S+\s+)?(cuda[A-Z]\w*)\s*\(", text))
+
+
+def runtime_twins(include):
+    """The twins' names, of functions that the header also declares."""
+    text = pathlib.Path(include, "cuda_runtime_api.h").read_text()
+    return {name + "_" + kind.lower() for kind, name in
+            re.findall(r"__CUDART_API_(PTDS|PTSZ)\((cuda\w+)\)", text)
+            if name in runtime_symbols(include)}
 
 
 def typedefs(include):
@@ -192,14 +201,22 @@ def errors(include12, include13):
 def runtime(include12, include13):
     old, new = runtime_symbols(include12), runtime_symbols(include13)
     ours = implemented("runtime", r"CUDARTAPI\s+(cuda[A-Z]\w*)\(")
+    write("runtime/runtime_stubs.def", "STUB(symbol)",
+          by_major([(name, f"STUB({name})") for name in (old | new) - ours], old, new))
+    old_twins, new_twins = runtime_twins(include12), runtime_twins(include13)
+    twins = (old_twins | new_twins) - ours
+    write("runtime/runtime_twins.def", "TWIN(symbol, what it is with the per-thread stream)",
+          by_major([(name, "TWIN(%s, %s)" % (name, name.rpartition("_")[0])) for name in twins],
+                   old_twins, new_twins))
+
+
+def by_major(rows, old, new):
+    """rows: (name, text); those of one major only are guarded."""
     lines = []
-    for name in sorted((old | new) - ours):
-        if name in old and name in new:
-            lines.append(f"STUB({name})")
-        else:
-            sign = "<" if name in old else ">="
-            lines += [f"#if CUDART_VERSION {sign} 13000", f"STUB({name})", "#endif"]
-    write("runtime/runtime_stubs.def", "STUB(symbol)", lines)
+    for name, text in sorted(rows):
+        sign = None if name in old and name in new else "<" if name in old else ">="
+        lines += [f"#if CUDART_VERSION {sign} 13000", text, "#endif"] if sign else [text]
+    return lines
 
 
 if __name__ == "__main__":

@@ -59,14 +59,14 @@ void Overlay::fill(uint64_t address, unsigned value, size_t value_bytes, size_t 
   write(address, raw.data(), raw.size());
 }
 
-void Overlay::copy(uint64_t to, uint64_t from, size_t bytes) {
-  if (bytes > kLargestWrite) {
-    erase(to, bytes);
-    return;
+bool Overlay::copy(uint64_t to, uint64_t from, size_t bytes) {
+  std::vector<std::byte> raw(bytes <= kLargestWrite ? bytes : 0);
+  if (bytes <= kLargestWrite && read(from, raw.data(), bytes)) {
+    write(to, raw.data(), bytes);
+    return true;
   }
-  std::vector<std::byte> raw(bytes);
-  read(from, raw.data(), bytes);
-  write(to, raw.data(), bytes);
+  erase(to, bytes);
+  return false;
 }
 
 bool Overlay::read(uint64_t address, void* to, size_t bytes) const {

@@ -19,7 +19,8 @@ class Overlay {
 
   void write(uint64_t address, const void* from, size_t bytes);
   void fill(uint64_t address, unsigned value, size_t value_bytes, size_t count);
-  void copy(uint64_t to, uint64_t from, size_t bytes);
+  // False: nothing of it is stored, and then nothing of the copy.
+  bool copy(uint64_t to, uint64_t from, size_t bytes);
   // False: nothing of it is stored, all bytes are zeros.
   bool read(uint64_t address, void* to, size_t bytes) const;
   void erase(uint64_t address, uint64_t bytes);

@@ -1,8 +1,11 @@
 """Workloads that stock PyTorch runs on the simulated GPU (24 GiB, 2 devices, no context bytes); one
 process each, by name. Every one asserts what must be exact: PyTorch's books against the device's."""
 
+import itertools
+import json
 import os
 import sys
+import tempfile
 
 import torch
 from torch import nn
@@ -17,6 +20,63 @@ def device_agrees():
         free, total = torch.cuda.mem_get_info(device)
         assert total == 24 * 2**30
         assert total - free == torch.cuda.memory_reserved(device), (total - free, device)
+
+
+def profiled_step(step):
+    """Events of one step's trace by category, the device time of its kernels by operator, and how
+    long the device itself was busy, in its microseconds."""
+    cuda = torch.profiler.ProfilerActivity.CUDA
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, cuda],
+                                profile_memory=True) as profiler:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        step()
+        end.record()
+        torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        profiler.export_chrome_trace(f"{folder}/trace.json")
+        with open(f"{folder}/trace.json") as file:
+            events = json.load(file)["traceEvents"]
+    kinds = {kind: [e for e in events if e.get("cat") == kind and e["ph"] in "Xs"]
+             for kind in ("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "ac2g")}
+    times = {row.key: row.device_time_total for row in profiler.key_averages()}
+    # The record of an event counts for a microsecond too.
+    return kinds, times, round(start.elapsed_time(end) * 1000) - 1
+
+
+def profile():
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    host = torch.randn(32, 64).pin_memory()
+
+    def step():
+        loss = model(host.to(DEVICE, non_blocking=True)).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        return loss.item()
+
+    step()
+    keys = dict(pair.split("=", 1) for pair in os.environ["FRAGSCOPE_SIM"].split(";"))
+    kernel_us = max(1, int(keys["kernel_us"]))
+    seen = []
+    for _ in range(2):
+        kinds, times, busy_us = profiled_step(step)
+        kernels, copies, fills = (kinds[k] for k in ("kernel", "gpu_memcpy", "gpu_memset"))
+        assert len(kernels) * kernel_us + len(copies) + len(fills) == busy_us, (kinds, busy_us)
+        calls = {event["args"]["correlation"] for event in kinds["cuda_runtime"]}
+        for event in kernels + copies + fills:
+            assert event["args"]["correlation"] in calls and "External id" in event["args"]
+            assert event["args"]["stream"] == kernels[0]["args"]["stream"]
+        for before, after in itertools.pairwise(sorted(kernels, key=lambda e: e["ts"])):
+            assert before["ts"] + before["dur"] <= after["ts"] + 0.01  # printed to a nanosecond
+        assert {round(event["dur"]) for event in kernels} == {kernel_us}
+        flows = {event["id"] for event in kinds["ac2g"]}
+        assert {event["args"]["correlation"] for event in kernels} <= flows
+        assert any(event["args"]["bytes"] == host.nbytes for event in copies)
+        assert round(times["aten::addmm"]) == 2 * kernel_us, times
+        seen.append([(e["name"], e["args"]["grid"], e["args"]["block"]) for e in kernels])
+    assert seen[0] == seen[1]
 
 
 def train():
@@ -64,6 +124,10 @@ def values():
     assert numbers.unique().numel() == 100 and numbers.nonzero().shape == (50, 1)
     assert torch.isfinite(numbers.float()).all() and not torch.isnan(numbers.float()).any()
     assert numbers.sort()[0].shape == (100,) and numbers.float().topk(5)[0].shape == (5,)
+    assert torch.randn(9, device=DEVICE).norm().item() > torch.randn(9, device=DEVICE).norm().item() > 0
+    assert (torch.randn(4, 20, device=DEVICE) > 0).sum(1).max().item() == 20
+    truth = torch.distributions.Bernoulli(torch.tensor(0.3, device=DEVICE))
+    truth.log_prob(torch.tensor(1.0, device=DEVICE))
     embedding = nn.Embedding(10, 8).cuda()
     embedding(numbers).sum().backward()
     query = torch.randn(2, 4, 128, 64, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
@@ -124,6 +188,27 @@ def loader():
     assert seen == list(range(64))
 
 
+def repeat():
+    """What has addresses of the host: pinned batches, copies both ways, streams, events, a graph."""
+    from torch.utils.data import DataLoader
+
+    model, copies = nn.Linear(512, 512).cuda(), torch.cuda.Stream()
+    back = torch.empty(64, 512, pin_memory=True)
+    for batch in DataLoader(torch.randn(256, 512), batch_size=64, pin_memory=True):
+        with torch.cuda.stream(copies):
+            data = batch.cuda(non_blocking=True)
+            ready = copies.record_event()
+        torch.cuda.current_stream().wait_event(ready)
+        data.record_stream(torch.cuda.current_stream())
+        model(data).sum().backward()
+        back.copy_(data, non_blocking=True)
+    torch.cuda.synchronize()
+    large = torch.empty(30 << 20, dtype=torch.uint8).pin_memory()
+    del large
+    if torch.cuda.get_allocator_backend() == "native":
+        graph()
+
+
 def segments():
     """The card in 20 MiB pieces: expandable when the settings say so."""
     held = [torch.empty(20 << 20, dtype=torch.uint8, device=DEVICE) for _ in range(10)]
@@ -164,7 +249,8 @@ def layers():
     """Layers of cuDNN; workspaces of a convolution by dnn/convolution_plan.h."""
     picture = torch.randn(8, 16, 32, 32, device=DEVICE)
     convolution = nn.Conv2d(16, 32, 3, padding=1).cuda()
-    for last, workspace in ((False, 32 * 16 * 16 * 4), (True, 0)):  # a transformed filter
+    copies = 4 * (picture.numel() + convolution.weight.numel())  # in NHWC
+    for last, workspace in ((False, copies), (True, 0)):
         form = torch.channels_last if last else torch.contiguous_format
         convolution, picture = convolution.to(memory_format=form), picture.to(memory_format=form)
         before = torch.cuda.memory_allocated()

@@ -30,10 +30,10 @@ def major(build):
 
 @pytest.fixture
 def run(fragscope, major, tmp_path):
-    def call(code, *options, gpu="1GiB"):
+    def call(code, *options, gpu="1GiB", quiet=True):
         script = tmp_path / "script.py"
         script.write_text(PRELUDE + code)
-        return fragscope("run", "-q", "--gpu", gpu, *options, "-o", tmp_path / "run.fsr", "--", sys.executable,
+        return fragscope("run", *(["-q"] if quiet else []), "--gpu", gpu, *options, "-o", tmp_path / "run.fsr", "--", sys.executable,
                          script, major)
 
     return call
@@ -147,3 +147,15 @@ print(cuda.cudaMemcpy(ctypes.byref(value), pointer, ctypes.c_size_t(4), 2), valu
     assert done.stdout.split() == [b"0", b"0"], done.stderr
     notes = json.loads(fragscope("info", "--json", tmp_path / "run.fsr", check=True).stdout)["run"]["notes"]
     assert notes["simulation.answered_values"] == "zero 1"
+    assert b"--sim-answers" not in done.stderr
+
+
+def test_a_command_that_fails_is_told_of_zeros_it_read(run):
+    code = """
+value, pointer = ctypes.c_int(7), ctypes.c_void_p()
+cuda.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(4))
+cuda.cudaMemcpy(ctypes.byref(value), pointer, ctypes.c_size_t(4), 2)
+1 // value.value
+"""
+    done = run(code, quiet=False)
+    assert done.returncode == 1 and b"gave zeros (1); if that is why the command failed" in done.stderr

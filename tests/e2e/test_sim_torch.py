@@ -47,6 +47,11 @@ def test_training_devices_errors_and_graphs(build, python):
     run(build, python, "devices,train,values,graph,loader,layers")
 
 
+@pytest.mark.parametrize("kernel_us", [0, 50])
+def test_profiler_sees_every_kernel_and_copy(build, python, kernel_us):
+    run(build, python, "profile", kernel_us=kernel_us)
+
+
 def test_out_of_memory_text(build, python):
     run(build, python, "oom")
 
@@ -63,6 +68,17 @@ def test_asynchronous_backend(build, python):
 
 def test_late_events_hold_memory_back(build, python):
     run(build, python, "late_events", event_latency_queries=6)
+
+
+@pytest.mark.parametrize("conf", ["", "backend:cudaMallocAsync", "pinned_use_cuda_host_register:True"])
+def test_the_log_of_a_script_repeats(build, python, conf, tmp_path):
+    logs = []
+    for name in ("first", "second"):
+        run(build, python, "repeat", conf, books=tmp_path / name)
+        logs.append((tmp_path / name).read_text(encoding="ascii"))
+    calls = {line.split()[2] for line in logs[0].splitlines()}
+    assert {"cuMemHostRegister_v2" if "register" in conf else "cuMemHostAlloc"} <= calls
+    assert logs[0] == logs[1]
 
 
 def test_gpt2_from_its_configuration(build, python):

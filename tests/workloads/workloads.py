@@ -5,12 +5,14 @@ versions of packages that a golden file was made with, the figures are the golde
 FRAGSCOPE_UPDATE_GOLDEN=1 writes the file instead.
 """
 
+import fcntl
 import importlib.metadata
 import importlib.util
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -19,6 +21,9 @@ ROOT = HERE.parents[1]
 GOLDEN = HERE / "golden.json"
 PACKAGES = ("torch", "torchvision", "transformers", "peft", "accelerate", "diffusers")
 CARD = "a100-40gb"
+# At the end of a script, now and then, and with any device (pytorch/pytorch#38228; src/simcuda/README.md).
+ABORT_OF_PYTORCH = "terminate called without an active exception"
+TRIES = 4
 
 # name: script with arguments, what it needs beyond torch, settings of torch's allocator
 WORKLOADS = {
@@ -43,6 +48,7 @@ WORKLOADS = {
     "routing": ("routing.py", [], ""),
     "adversarial": ("adversarial.py", [], ""),
     "speech": ("speech.py", [], ""),
+    "values-read": ("values_read.py", [], ""),
     "detection": ("detection.py", ["torchvision"], ""),
     "profiled": ("profiled.py", [], ""),
     "ddp": ("distributed.py ddp", [], ""),
@@ -93,13 +99,18 @@ def run(name, build, tmp_path):
     devices = "2x" if script.startswith("distributed") else ""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("FRAGSCOPE_", "PYTORCH_"))}
     environment["MEETING"] = str(tmp_path / "meeting")
+    environment["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / "compiled")  # what is not compiled anew takes less memory
     if settings:
         environment["PYTORCH_CUDA_ALLOC_CONF"] = settings
     path, *arguments = script.split()
-    done = subprocess.run(
-        [program, "run", "--gpu", devices + CARD, "--sim-log", books, "--stacks", "none", "-o", directory, "--", sys.executable,
-         HERE / "scripts" / path, *arguments],
-        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=tmp_path)
+    command = [program, "run", "--gpu", devices + CARD, "--sim-log", books, "--stacks", "none", "-o", directory, "--",
+               sys.executable, HERE / "scripts" / path, *arguments]
+    for _ in range(TRIES):
+        shutil.rmtree(directory, ignore_errors=True)
+        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              check=False, cwd=tmp_path)
+        if done.returncode == 0 or ABORT_OF_PYTORCH not in done.stderr:
+            break
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     figures = printed(done.stdout)
     assert figures, done.stdout
@@ -113,14 +124,29 @@ def run(name, build, tmp_path):
     return figures
 
 
-def check_golden(name, figures):
-    golden = json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {"versions": {}, "peaks": {}}
-    mine = [list(pair) for pair in figures]
-    if os.environ.get("FRAGSCOPE_UPDATE_GOLDEN"):
+def read_golden():
+    return json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {"versions": {}, "peaks": {}}
+
+
+def update_golden(name, mine):
+    """Tests run beside each other: one at a time."""
+    folder = os.open(HERE, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        golden = read_golden()
         golden["versions"] = versions()
         golden["peaks"][name] = mine
         golden["peaks"] = dict(sorted(golden["peaks"].items()))
         GOLDEN.write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")
+    finally:
+        os.close(folder)
+
+
+def check_golden(name, figures):
+    mine = [list(pair) for pair in figures]
+    if os.environ.get("FRAGSCOPE_UPDATE_GOLDEN"):
+        update_golden(name, mine)
         return
+    golden = read_golden()
     if golden["versions"] == versions() and name in golden["peaks"]:
         assert golden["peaks"][name] == mine

@@ -77,13 +77,20 @@ bool is_pointwise(const DnnTensor& filter) {
   return true;
 }
 
+// The layout of the activations decides: with them the filter is copied, though one of a single
+// pixel lies the same in either layout.
+uint64_t copies_bytes(const DnnTensor& activations, const DnnTensor& filter) {
+  const uint64_t copy = transformed_bytes(activations);
+  return copy + (copy > 0 ? padded_bytes(filter) : transformed_bytes(filter));
+}
+
 // Operands that are read are transformed; results are written as they shall lie.
 uint64_t tensor_core_bytes(const ConvolutionProblem& problem, const DnnDevice& device) {
   switch (problem.kind) {
     case ConvolutionKind::kForward:
-      return transformed_bytes(problem.input) + transformed_bytes(problem.filter);
+      return copies_bytes(problem.input, problem.filter);
     case ConvolutionKind::kBackwardData:
-      return transformed_bytes(problem.output) + transformed_bytes(problem.filter);
+      return copies_bytes(problem.output, problem.filter);
     default: {
       const uint64_t parts = split_sum_bytes(problem, device);
       if (is_pointwise(problem.filter)) return parts;
@@ -92,18 +99,12 @@ uint64_t tensor_core_bytes(const ConvolutionProblem& problem, const DnnDevice& d
   }
 }
 
-bool has_winograd(const ConvolutionProblem& problem) {
-  return problem.kind == ConvolutionKind::kForward && problem.input.type == DnnType::kFloat &&
-         !is_pointwise(problem.filter) && !problem.input.channels_last();
-}
-
-uint64_t winograd_bytes(const DnnTensor& filter) {
-  const bool three = size_at(filter, 2) == 3 && size_at(filter, 3) == 3 && filter.sizes.size() == 4;
-  return round_up(three ? filter.bytes() / 9 * 16 : filter.bytes(), kAlignment);
+bool is_grouped(const ConvolutionProblem& problem) {
+  return size_at(problem.filter, 1) < size_at(problem.input, 1);
 }
 
 bool is_depthwise(const ConvolutionProblem& problem) {
-  return size_at(problem.filter, 1) == 1 && size_at(problem.input, 1) > 1;
+  return is_grouped(problem) && size_at(problem.filter, 1) == 1;
 }
 
 // One row for each output pixel: the input under every position of the filter.
@@ -159,13 +160,8 @@ uint64_t largest_workspace(const ConvolutionProblem& problem, const DnnDevice& d
 std::vector<ConvolutionPlan> convolution_plans(const ConvolutionProblem& problem,
                                                const DnnDevice& device) {
   std::vector<ConvolutionPlan> plans;
-  if (!is_depthwise(problem)) {
-    const uint64_t channel_bytes = size_at(problem.filter, 1) * bytes_of(problem.input.type);
-    const bool image = problem.input.type == DnnType::kFloat && channel_bytes < kChannelGroupBytes;
-    if (on_tensor_cores(problem.input.type, device.capability) && !image) {
-      if (has_winograd(problem)) {
-        plans.push_back({"winograd", winograd_bytes(problem.filter), false});
-      }
+  if (!is_grouped(problem)) {
+    if (on_tensor_cores(problem.input.type, device.capability)) {
       plans.push_back({"tensor_core", tensor_core_bytes(problem, device), true});
     }
     const uint64_t outputs = std::max<uint64_t>(size_at(problem.filter, 0), 1);

@@ -6,19 +6,18 @@
 //   tensor_core    implicit GEMM on tensor cores (fp16, bf16 from capability 7.0 and 8.0, TF32 from
 //                  8.0). The kernels read NHWC with channels in groups of 16 bytes. What they read
 //                  in another layout is transformed: its NHWC copy, channels rounded up, lies in
-//                  the workspace. Operands that are NHWC and aligned cost nothing; results are
-//                  written where and as they shall lie.
+//                  the workspace, the filter's copy beside that of the activations. Operands that
+//                  are NHWC and aligned cost nothing; results are written where and as they shall
+//                  lie (kernel names say so: ..._nhwckcrs_nchw_...).
 //                  The gradient of the filter is split along its long sum (N*P*Q) over so many
 //                  thread blocks as fill the device; each part keeps its own fp32 filter. That of a
 //                  1x1 filter is a product of matrices in either layout: its parts alone.
-//   winograd       forward in fp32 with larger filters, NCHW: reads the input as it is; the filter
-//                  is transformed, 16 values for 9 of a 3x3 one, else copied.
 //   precomputed    implicit GEMM without tensor cores, with a table of input offsets: four bytes
-//                  for each of C*R*S. Preferred in fp32 when the input has fewer channels than a
-//                  group (images).
+//                  for each of C*R*S.
 //   direct         no workspace. Always there and always last.
 //
-// Depthwise convolutions (one input channel per group) have the direct plan alone. Pure.
+// Grouped convolutions, depthwise ones among them, have the direct plan alone: cuDNN has kernels
+// that walk the groups in place (conv2d_, dgrad2d_ and wgrad2d_grouped_direct_kernel). Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,4 @@
 // Contexts that a program makes itself, and what their end and the primary one's end take along.
-#include <sys/mman.h>
-
 #include "simcuda/driver/driver_state.h"
 
 using namespace fragscope::simcuda;
@@ -36,12 +34,14 @@ void end_allocations(DriverState& state, IsOwner is_owner) {
   std::erase_if(state.host_blocks, [&](const auto& entry) {
     const HostBlock& block = entry.second;
     if (!is_owner(block.context)) return false;
-    if (!block.registered) ::munmap(reinterpret_cast<void*>(entry.first), block.bytes);
+    if (block.registration == 0) {
+      state.host_window.unmap(reinterpret_cast<void*>(entry.first), block.bytes);
+    }
     return true;
   });
   std::erase_if(state.managed_blocks, [&](const auto& entry) {
     if (!is_owner(entry.second.context)) return false;
-    ::munmap(reinterpret_cast<void*>(entry.first), entry.second.bytes);
+    state.host_window.unmap(reinterpret_cast<void*>(entry.first), entry.second.bytes);
     return true;
   });
 }

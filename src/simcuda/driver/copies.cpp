@@ -3,6 +3,7 @@
 #include <cstring>
 #include <optional>
 
+#include "simcuda/answer_names.h"
 #include "simcuda/driver/driver_state.h"
 
 namespace fragscope::simcuda {
@@ -15,13 +16,9 @@ constexpr uint64_t kTickPerOperation = 1;
 void read_device(DriverState& state, Device& device, uint64_t from, void* to, size_t bytes) {
   if (device.overlay.read(from, to, bytes)) return;
   constexpr size_t kLargestScalar = 8;
-  if (bytes > kLargestScalar) {
-    state.ledger->note(Ledger::Kind::kAnswer, "zeros, in bulk", bytes);
-    return;
-  }
-  const auto answer = device.answers.read(bytes);
-  if (answer) std::memcpy(to, &answer->bits, bytes);
-  state.ledger->note(Ledger::Kind::kAnswer, answer ? answer->rule->id.c_str() : "zero", bytes);
+  const AnswerRule* rule = device.answers.read(to, bytes);
+  const char* unknown = bytes > kLargestScalar ? kZerosAnswer : kZeroAnswer;
+  state.ledger->note(Ledger::Kind::kAnswer, rule != nullptr ? rule->id.c_str() : unknown, bytes);
 }
 
 // One contiguous run of bytes. The caller holds the lock.
@@ -32,16 +29,20 @@ void copy_run(DriverState& state, uint64_t to, uint64_t from, size_t bytes) {
     std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   } else if (source == nullptr) {
     target->overlay.write(to, reinterpret_cast<const void*>(from), bytes);
+    target->answers.written();
   } else if (target == nullptr) {
     read_device(state, *source, from, reinterpret_cast<void*>(to), bytes);
   } else if (target == source) {
-    target->overlay.copy(to, from, bytes);
+    if (!target->overlay.copy(to, from, bytes)) target->answers.copied(bytes);
   } else if (bytes > Overlay::kLargestWrite) {
     target->overlay.erase(to, bytes);
   } else {
     std::vector<std::byte> between(bytes);
-    source->overlay.read(from, between.data(), bytes);
-    target->overlay.write(to, between.data(), bytes);
+    if (source->overlay.read(from, between.data(), bytes)) {
+      target->overlay.write(to, between.data(), bytes);
+    } else {
+      target->overlay.erase(to, bytes);
+    }
   }
 }
 
@@ -97,13 +98,17 @@ CUresult copy_box(CUstream handle, bool asynchronous, const Box& box) {
       }
     }
     context.device->tick += kTickPerOperation;
+    report_copy(state, *stream, box.to, box.from, box.width * box.rows * box.slices, asynchronous);
     if (!asynchronous) complete_stream(stream);
     return CUDA_SUCCESS;
   });
 }
 
-CUresult copy_linear(CUstream stream, bool asynchronous, uint64_t to, uint64_t from, size_t bytes) {
-  return copy_box(stream, asynchronous, {to, from, bytes, bytes, bytes, bytes, bytes, 1, 1});
+CUresult copy_linear(CUstream stream, bool asynchronous, uint64_t to, uint64_t from, size_t bytes,
+                     const char* caller = __builtin_FUNCTION()) {
+  return traced(caller, [&] {
+    return copy_box(stream, asynchronous, {to, from, bytes, bytes, bytes, bytes, bytes, 1, 1});
+  });
 }
 
 uint64_t number(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
@@ -125,50 +130,52 @@ uint64_t start(const Copy& copy, bool source) {
 // Null stays null wherever in it a copy begins.
 uint64_t within(uint64_t base, uint64_t offset) { return base == 0 ? 0 : base + offset; }
 
-CUresult copy_2d(CUstream stream, bool asynchronous, const CUDA_MEMCPY2D* copy) {
-  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult copy_2d(CUstream stream, bool asynchronous, const CUDA_MEMCPY2D* copy,
+                 const char* caller = __builtin_FUNCTION()) {
+  ApiCall call(&g_activity_tap, ApiDomain::kDriver, caller);
+  if (copy == nullptr) return call.ends_with(CUDA_ERROR_INVALID_VALUE);
   const size_t from_pitch = copy->srcPitch != 0 ? copy->srcPitch : copy->WidthInBytes;
   const size_t to_pitch = copy->dstPitch != 0 ? copy->dstPitch : copy->WidthInBytes;
-  if (names_array(*copy)) return unsupported_call("cuMemcpy2D of an array");
+  if (names_array(*copy)) return call.ends_with(unsupported_call("cuMemcpy2D of an array"));
   const uint64_t from = start(*copy, true);
   const uint64_t to = start(*copy, false);
-  return copy_box(stream, asynchronous,
-                  {within(to, copy->dstY * to_pitch + copy->dstXInBytes),
-                   within(from, copy->srcY * from_pitch + copy->srcXInBytes), to_pitch, from_pitch,
-                   0, 0, copy->WidthInBytes, copy->Height, 1});
+  return call.ends_with(
+      copy_box(stream, asynchronous,
+               {within(to, copy->dstY * to_pitch + copy->dstXInBytes),
+                within(from, copy->srcY * from_pitch + copy->srcXInBytes), to_pitch, from_pitch, 0,
+                0, copy->WidthInBytes, copy->Height, 1}));
 }
 
-CUresult copy_3d(CUstream stream, bool asynchronous, const CUDA_MEMCPY3D* copy) {
-  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult copy_3d(CUstream stream, bool asynchronous, const CUDA_MEMCPY3D* copy,
+                 const char* caller = __builtin_FUNCTION()) {
+  ApiCall call(&g_activity_tap, ApiDomain::kDriver, caller);
+  if (copy == nullptr) return call.ends_with(CUDA_ERROR_INVALID_VALUE);
   const size_t from_pitch = copy->srcPitch != 0 ? copy->srcPitch : copy->WidthInBytes;
   const size_t to_pitch = copy->dstPitch != 0 ? copy->dstPitch : copy->WidthInBytes;
   const size_t from_slice = from_pitch * (copy->srcHeight != 0 ? copy->srcHeight : copy->Height);
   const size_t to_slice = to_pitch * (copy->dstHeight != 0 ? copy->dstHeight : copy->Height);
-  if (names_array(*copy)) return unsupported_call("cuMemcpy3D of an array");
+  if (names_array(*copy)) return call.ends_with(unsupported_call("cuMemcpy3D of an array"));
   const uint64_t from = start(*copy, true);
   const uint64_t to = start(*copy, false);
-  return copy_box(
+  return call.ends_with(copy_box(
       stream, asynchronous,
       {within(to, copy->dstZ * to_slice + copy->dstY * to_pitch + copy->dstXInBytes),
        within(from, copy->srcZ * from_slice + copy->srcY * from_pitch + copy->srcXInBytes),
-       to_pitch, from_pitch, to_slice, from_slice, copy->WidthInBytes, copy->Height, copy->Depth});
+       to_pitch, from_pitch, to_slice, from_slice, copy->WidthInBytes, copy->Height, copy->Depth}));
 }
 
 // Device memory, or host memory that CUDA knows.
 bool is_fillable(DriverState& state, uint64_t address, uint64_t bytes) {
   if (is_device_address(address)) return is_live_device_range(state, address, bytes);
   const auto in = [&](const auto& blocks) {
-    auto next = blocks.upper_bound(address);
-    if (next == blocks.begin()) return false;
-    --next;
-    const uint64_t into = address - next->first;
-    return into < next->second.bytes && bytes <= next->second.bytes - into;
+    const auto block = block_around(blocks, address);
+    return block != blocks.end() && bytes <= block->second.bytes - (address - block->first);
   };
   return in(state.host_blocks) || in(state.managed_blocks);
 }
 
-CUresult fill(CUstream handle, bool asynchronous, CUdeviceptr address, size_t pitch, unsigned value,
-              size_t value_bytes, size_t width, size_t rows) {
+CUresult fill_box(CUstream handle, bool asynchronous, CUdeviceptr address, size_t pitch,
+                  unsigned value, size_t value_bytes, size_t width, size_t rows) {
   if (!asynchronous) await_stream(handle);
   return with_context([&](DriverState& state, CUctx_st& context) -> CUresult {
     const CUstream stream = find_stream(state, &context, handle);
@@ -188,6 +195,7 @@ CUresult fill(CUstream handle, bool asynchronous, CUdeviceptr address, size_t pi
       const uint64_t at = address + row * pitch;
       if (device != nullptr) {
         device->overlay.fill(at, value, value_bytes, width);
+        device->answers.written();
         continue;
       }
       for (size_t i = 0; i < width; ++i) {
@@ -195,8 +203,17 @@ CUresult fill(CUstream handle, bool asynchronous, CUdeviceptr address, size_t pi
       }
     }
     context.device->tick += kTickPerOperation;
+    report_fill(state, *stream, address, row_bytes * rows, value, asynchronous);
     if (!asynchronous) complete_stream(stream);
     return CUDA_SUCCESS;
+  });
+}
+
+CUresult fill(CUstream stream, bool asynchronous, CUdeviceptr address, size_t pitch, unsigned value,
+              size_t value_bytes, size_t width, size_t rows,
+              const char* caller = __builtin_FUNCTION()) {
+  return traced(caller, [&] {
+    return fill_box(stream, asynchronous, address, pitch, value, value_bytes, width, rows);
   });
 }
 

@@ -19,7 +19,6 @@ std::atomic<DriverState*> g_state{nullptr};
 std::atomic<bool> g_forked{false};
 std::atomic<CUresult> g_failure{CUDA_ERROR_NOT_INITIALIZED};
 std::atomic<unsigned> g_threads{0};
-std::atomic<uint64_t> g_book_lines{0};
 
 // Plain data, so that calls from thread-exit destructors still find it.
 constexpr int kStackDepth = 64;
@@ -133,6 +132,8 @@ CUresult initialise_driver() {
   }
 }
 
+const DriverState* started_state() { return g_state.load(std::memory_order_acquire); }
+
 CUresult ready_state(DriverState*& state) {
   state = g_state.load(std::memory_order_acquire);
   if (state == nullptr) return g_failure.load();
@@ -168,21 +169,6 @@ unsigned thread_number() {
   return t_number;
 }
 
-void write_books(const char* call, uint64_t address, uint64_t bytes, CUresult result) {
-  DriverState* state = g_state.load(std::memory_order_acquire);
-  if (state == nullptr || state->config.books.empty()) return;
-  const int fd =
-      ::open(state->config.books.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (fd < 0) return;
-  char line[200];
-  const int length = std::snprintf(
-      line, sizeof line, "%d %llu %s 0x%llx %llu %d\n", static_cast<int>(::getpid()),
-      static_cast<unsigned long long>(g_book_lines++), call,
-      static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes), result);
-  [[maybe_unused]] const ssize_t written = ::write(fd, line, static_cast<size_t>(length));
-  ::close(fd);
-}
-
 CUresult unsupported_call(const char* name) {
   DriverState* state = nullptr;
   if (ready_state(state) == CUDA_SUCCESS) state->ledger->note(Ledger::Kind::kUnsupported, name);
@@ -211,7 +197,8 @@ bool is_live_device_range(DriverState& state, uint64_t address, uint64_t bytes) 
     return bytes <= found->address + found->bytes - address;
   }
   // A graph's copies name its allocations before there is memory behind them.
-  if (const auto block = find_graph_block(state, address); block != state.graph_blocks.end()) {
+  if (const auto block = block_around(state.graph_blocks, address);
+      block != state.graph_blocks.end()) {
     return bytes <= block->first + block->second.bytes - address;
   }
   auto mapping = state.mappings.upper_bound(address);

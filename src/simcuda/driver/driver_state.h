@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "model/device_memory.h"
+#include "simcuda/activity.h"
 #include "simcuda/driver/objects.h"
 #include "simcuda/fault_script.h"
 #include "simcuda/sim_config.h"
 
 namespace fragscope::simcuda {
 
-struct Device {
+struct Device : PlacedObject {
   Device(int number, int card_number, Ledger& ledger)
       : ordinal(number), card(card_number), book(ledger, card_number), memory(number, book) {}
   int ordinal;  // as this process counts, after CUDA_VISIBLE_DEVICES
@@ -68,7 +69,7 @@ struct Mapping {
 struct HostBlock {
   uint64_t bytes;
   unsigned flags;
-  bool registered;  // the caller's memory
+  uint64_t registration;  // of the caller's memory, from 1; 0: allocated here
   uint64_t id;
   CUcontext context;
 };
@@ -87,6 +88,7 @@ struct DriverState {
   std::mutex lock;
 
   uint64_t next_id = 1;
+  uint64_t next_graph_number = 1;  // of kernel nodes and executable graphs, for profilers
   std::map<CUcontext, std::unique_ptr<CUctx_st>> contexts;  // not the primary ones
   std::vector<std::unique_ptr<CUctx_st>> ended_contexts;    // destroyed, maybe current somewhere
   std::map<CUstream, std::unique_ptr<CUstream_st>> streams;
@@ -103,7 +105,9 @@ struct DriverState {
   std::map<uint64_t, Physical> physical;
   std::map<uint64_t, uint64_t> ranges;  // cuMemAddressReserve: address -> bytes
   std::map<uint64_t, Mapping> mappings;
+  HostWindow host_window{kHostWindowBase, kHostWindowBytes};
   std::map<uint64_t, HostBlock> host_blocks;
+  uint64_t registrations = 0;  // so far, of the caller's memory
   std::map<uint64_t, ManagedBlock> managed_blocks;
   std::map<uint64_t, Allocation> allocation_ids;  // address -> what the driver allocated as a whole
   std::map<CUarray, std::unique_ptr<CUarray_st>> arrays;
@@ -116,6 +120,8 @@ struct DriverState {
 
 // The state after cuInit. CUDA_ERROR_NOT_INITIALIZED before it and in a forked child.
 CUresult ready_state(DriverState*& state);
+// Null: no call has started the driver yet.
+const DriverState* started_state();
 CUresult initialise_driver();
 
 // The context stack of the calling thread; under the lock.
@@ -127,8 +133,16 @@ bool push_context(CUcontext context);
 CUcontext pop_context();
 unsigned thread_number();  // small, unique per thread of the process
 
+// An address as the books have it: the same in every run. What lies in no fixed window is the
+// program's own and has a name instead.
+struct BookedAddress {
+  BookedAddress(uint64_t place) : address(place) {}
+  BookedAddress(uint64_t place, uint64_t number) : address(place), registration(number) {}
+  uint64_t address;
+  uint64_t registration = 0;  // of the caller's memory; 0: none, or it was refused
+};
 // One appended line of the books, when asked for. Not under the lock.
-void write_books(const char* call, uint64_t address, uint64_t bytes, CUresult result);
+void write_books(const char* call, BookedAddress address, uint64_t bytes, CUresult result);
 
 // Counts the call by name; CUDA_ERROR_NOT_SUPPORTED.
 CUresult unsupported_call(const char* name);
@@ -136,22 +150,32 @@ CUresult unsupported_call(const char* name);
 // What the script says of this call of the function (fault_script.h): an error, or nothing.
 CUresult scripted_fault(DriverState& state, const char* function);
 
+extern ActivityTap g_activity_tap;
+
 // Bodies of API functions: body(state) under the lock, body(state, context) with a current context.
 template <typename Body>
 CUresult with_state(Body body, const char* function = __builtin_FUNCTION()) noexcept {
+  ApiCall call(&g_activity_tap, ApiDomain::kDriver, function);
   DriverState* state = nullptr;
   const CUresult ready = ready_state(state);
-  if (ready != CUDA_SUCCESS) return ready;
+  if (ready != CUDA_SUCCESS) return call.ends_with(ready);
   try {
     if (state->faults != nullptr) {
       const CUresult fault = scripted_fault(*state, function);
-      if (fault != CUDA_SUCCESS) return fault;
+      if (fault != CUDA_SUCCESS) return call.ends_with(fault);
     }
     const std::lock_guard<std::mutex> guard(state->lock);
-    return body(*state);
+    return call.ends_with(body(*state));
   } catch (...) {
-    return CUDA_ERROR_OUT_OF_MEMORY;  // of the host
+    return call.ends_with(CUDA_ERROR_OUT_OF_MEMORY);  // of the host
   }
+}
+
+// body() as the exported function of this name, for functions that share a body.
+template <typename Body>
+CUresult traced(const char* function, Body body) noexcept {
+  ApiCall call(&g_activity_tap, ApiDomain::kDriver, function);
+  return call.ends_with(body());
 }
 
 template <typename Body>
@@ -198,12 +222,28 @@ bool capture_node(DriverState& state, CUstream stream, CUgraphNodeType type,
 CUresult add_memory_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies,
                          size_t count, CUgraphNodeParams* parameters);  // not under the lock
 // `rule` and `arguments` of the kernel, where they are known (answers.h).
-CUresult launch_on(DriverState& state, CUcontext context, CUstream handle,
+CUresult launch_on(DriverState& state, CUcontext context, CUstream handle, const KernelShape& shape,
                    const AnswerRule* rule = nullptr, void** arguments = nullptr);
+CUresult launch_graph(DriverState& state, CUstream_st& stream, const CUgraphExec_st& exec);
 
 // With kernel_us configured, kernels take time (kernel_time.cpp). Of work that a stream has: a
-// kernel more; whether it is done.
-void occupy(DriverState& state, CUstream_st& stream);
+// kernel more, and when it begins (CLOCK_MONOTONIC); whether it is done.
+uint64_t occupy(DriverState& state, CUstream_st& stream);
+inline constexpr uint64_t kOperationNs = 1000;
+uint64_t operation_ns(const DriverState& state);    // of a kernel
+uint64_t next_start_ns(const CUstream_st& stream);  // of what is not a kernel
+
+// For profilers, if there is one (activity.cpp). Work that was done, not captured.
+void report_kernel(DriverState& state, CUstream_st& stream, const KernelShape& shape,
+                   uint64_t start_ns);
+void report_graph(DriverState& state, CUstream_st& stream, const CUgraphExec_st& exec,
+                  uint64_t start_ns);
+void report_copy(DriverState& state, CUstream_st& stream, uint64_t to, uint64_t from,
+                 uint64_t bytes, bool asynchronous);
+void report_fill(DriverState& state, CUstream_st& stream, uint64_t address, uint64_t bytes,
+                 unsigned value, bool asynchronous);
+// Of the last record, also by another process.
+uint64_t due_of(DriverState& state, const CUevent_st& event);
 bool is_past(const DriverState& state, uint64_t due_ns);
 // Returns when the work that is there now is done. Not under the lock; nothing in a capture.
 void await_stream(CUstream handle);
@@ -223,8 +263,15 @@ bool free_graph_block(DriverState& state, CUdeviceptr address, CUresult& result)
 void trim_graph_memory(DriverState& state, Device& device);
 void forget_graph_memory(DriverState& state, Device& device);
 
-// The allocation node whose address range contains `address`; end(): none.
-std::map<uint64_t, GraphBlock>::iterator find_graph_block(DriverState& state, uint64_t address);
+// The block of a map by address (host_blocks, graph_blocks, …) that contains `address`; end():
+// none.
+template <typename Blocks>
+auto block_around(Blocks& blocks, uint64_t address) {
+  auto block = blocks.upper_bound(address);
+  if (block == blocks.begin()) return blocks.end();
+  --block;
+  return address - block->first < block->second.bytes ? block : blocks.end();
+}
 
 void close_range(DriverState& state, uint64_t address);  // a range that stands for foreign memory
 

@@ -20,13 +20,6 @@ CUresult make_graph_block(DriverState& state, Device& device, size_t bytes, CUde
   return CUDA_SUCCESS;
 }
 
-std::map<uint64_t, GraphBlock>::iterator find_graph_block(DriverState& state, uint64_t address) {
-  auto next = state.graph_blocks.upper_bound(address);
-  if (next == state.graph_blocks.begin()) return state.graph_blocks.end();
-  --next;
-  return address - next->first < next->second.bytes ? next : state.graph_blocks.end();
-}
-
 namespace {
 
 void note_figures(CUmemPoolHandle_st& pool) {

@@ -88,14 +88,39 @@ void fill_exec(CUgraphExec_st& exec, const CUgraph_st& graph) {
   exec.host_calls.clear();
   exec.allocates.clear();
   exec.frees.clear();
+  exec.kernels.clear();
   exec.has_kernels = false;
   for (const auto& node : graph.nodes) {
+    if (node->kernel != nullptr) exec.kernels.push_back(node->kernel);
     exec.has_kernels |= node->type == CU_GRAPH_NODE_TYPE_KERNEL;
     if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) exec.allocates.push_back(node->address);
     if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) exec.frees.push_back(node->address);
     if (node->host_function == nullptr) continue;
     exec.host_calls.push_back({node->host_function, node->host_data});
   }
+}
+
+CUfunction function_of(const CUDA_KERNEL_NODE_PARAMS& about) {
+  return about.func != nullptr ? about.func : reinterpret_cast<CUfunction>(about.kern);
+}
+CUfunction function_of(const CUDA_KERNEL_NODE_PARAMS_v3& about) {
+  return about.func != nullptr ? about.func : reinterpret_cast<CUfunction>(about.kern);
+}
+
+template <typename Parameters>
+CUresult add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* before, size_t count,
+                         const Parameters& about) {
+  const CUresult added = add_node(out, graph, before, count, CU_GRAPH_NODE_TYPE_KERNEL);
+  const CUfunction function = function_of(about);
+  if (added != CUDA_SUCCESS || function == nullptr) return added;
+  return with_state([&](DriverState& state) {
+    const KernelShape shape{function->name.c_str(),
+                            {about.gridDimX, about.gridDimY, about.gridDimZ},
+                            {about.blockDimX, about.blockDimY, about.blockDimZ},
+                            about.sharedMemBytes};
+    (*out)->kernel = std::make_shared<NodeKernel>(shape, state.next_graph_number++);
+    return CUDA_SUCCESS;
+  });
 }
 
 bool has_memory_nodes(const CUgraph_st& graph) {
@@ -112,6 +137,7 @@ CUresult instantiate(const char* call, CUgraphExec* out, CUgraph handle) {
     if (has_memory_nodes(*graph) && graph->instances > 0) return CUDA_ERROR_NOT_SUPPORTED;
     auto exec = std::make_unique<CUgraphExec_st>();
     fill_exec(*exec, *graph);
+    exec->id = static_cast<uint32_t>(state.next_graph_number++);
     if (has_memory_nodes(*graph)) {
       exec->source = graph;
       ++graph->instances;
@@ -203,8 +229,9 @@ CUresult CUDAAPI cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgr
   return add_node(out, graph, before, count, CU_GRAPH_NODE_TYPE_EMPTY);
 }
 CUresult CUDAAPI cuGraphAddKernelNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
-                                         size_t count, const CUDA_KERNEL_NODE_PARAMS*) {
-  return add_node(out, graph, before, count, CU_GRAPH_NODE_TYPE_KERNEL);
+                                         size_t count, const CUDA_KERNEL_NODE_PARAMS* about) {
+  if (about == nullptr) return add_node(out, graph, before, count, CU_GRAPH_NODE_TYPE_KERNEL);
+  return add_kernel_node(out, graph, before, count, *about);
 }
 CUresult CUDAAPI cuGraphAddHostNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
                                     size_t count, const CUDA_HOST_NODE_PARAMS* parameters) {
@@ -221,6 +248,9 @@ CUresult CUDAAPI cuGraphAddNode(CUgraphNode* out, CUgraph graph, const CUgraphNo
   if (parameters->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
       parameters->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
     return add_memory_node(out, graph, before, count, parameters);
+  }
+  if (parameters->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+    return add_kernel_node(out, graph, before, count, parameters->kernel);
   }
   return add_node(out, graph, before, count, parameters->type);
 }
@@ -340,7 +370,7 @@ CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream handle) {
     for (const CUdeviceptr address : exec->allocates) use_graph_block(state, address, true);
     for (const CUdeviceptr address : exec->frees) use_graph_block(state, address, false);
     calls = exec->host_calls;
-    return launch_on(state, &context, handle);
+    return launch_graph(state, *stream, *exec);
   });
   for (const auto& call : calls) run(call);
   return result;
@@ -351,7 +381,7 @@ CUresult CUDAAPI cuUserObjectCreate(CUuserObject* out, void* data, CUhostFn dest
   return with_state([&](DriverState& state) {
     if (out == nullptr || destroy == nullptr || references == 0) return CUDA_ERROR_INVALID_VALUE;
     auto object = std::make_unique<CUuserObject_st>();
-    *object = {destroy, data, references};
+    *object = {{}, destroy, data, references};
     *out = object.get();
     state.user_objects.emplace(*out, std::move(object));
     return CUDA_SUCCESS;

@@ -10,21 +10,14 @@ namespace {
 // Portable, device map, I/O memory, read only.
 constexpr unsigned kRegisterFlags = 15;
 
-std::map<uint64_t, HostBlock>::iterator block_of(DriverState& state, uint64_t address) {
-  auto block = state.host_blocks.upper_bound(address);
-  if (block == state.host_blocks.begin()) return state.host_blocks.end();
-  --block;
-  return address - block->first < block->second.bytes ? block : state.host_blocks.end();
-}
-
 CUresult allocate_host(const char* call, void** out, size_t bytes, unsigned flags) {
   const CUresult result = with_context([&](DriverState& state, CUctx_st& context) {
     if (out == nullptr || bytes == 0 || flags > 7) return CUDA_ERROR_INVALID_VALUE;
     const CUresult refused = refuse_in_capture(state);
     if (refused != CUDA_SUCCESS) return refused;
-    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* at = state.host_window.map(bytes);
     if (at == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-    state.host_blocks[reinterpret_cast<uint64_t>(at)] = {bytes, flags, false, state.next_id++,
+    state.host_blocks[reinterpret_cast<uint64_t>(at)] = {bytes, flags, 0, state.next_id++,
                                                          &context};
     *out = at;
     return CUDA_SUCCESS;
@@ -33,17 +26,19 @@ CUresult allocate_host(const char* call, void** out, size_t bytes, unsigned flag
   return result;
 }
 
-CUresult register_host(void* address, size_t bytes, unsigned flags) {
+// Counts the registration in `number`.
+CUresult register_host(void* address, size_t bytes, unsigned flags, uint64_t& number) {
   return with_context([&](DriverState& state, CUctx_st& context) {
     const auto from = reinterpret_cast<uint64_t>(address);
     if (address == nullptr || bytes == 0 || bytes > UINT64_MAX - from || flags > kRegisterFlags) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     const auto next = state.host_blocks.lower_bound(from);
-    const bool overlaps = block_of(state, from) != state.host_blocks.end() ||
+    const bool overlaps = block_around(state.host_blocks, from) != state.host_blocks.end() ||
                           (next != state.host_blocks.end() && next->first < from + bytes);
     if (overlaps) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    state.host_blocks[from] = {bytes, flags, true, state.next_id++, &context};
+    number = ++state.registrations;
+    state.host_blocks[from] = {bytes, flags, number, state.next_id++, &context};
     return CUDA_SUCCESS;
   });
 }
@@ -63,13 +58,13 @@ CUresult CUDAAPI cuMemAllocHost_v2(void** out, size_t bytes) {
 CUresult CUDAAPI cuMemFreeHost(void* address) {
   const CUresult result = with_state([&](DriverState& state) {
     const auto block = state.host_blocks.find(reinterpret_cast<uint64_t>(address));
-    if (block == state.host_blocks.end() || block->second.registered) {
+    if (block == state.host_blocks.end() || block->second.registration != 0) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     const CUresult refused = refuse_in_capture(state);
     if (refused != CUDA_SUCCESS) return refused;
     synchronize_device(state, *block->second.context->device);
-    ::munmap(address, block->second.bytes);
+    state.host_window.unmap(address, block->second.bytes);
     state.host_blocks.erase(block);
     return CUDA_SUCCESS;
   });
@@ -78,8 +73,9 @@ CUresult CUDAAPI cuMemFreeHost(void* address) {
 }
 
 CUresult CUDAAPI cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
-  const CUresult result = register_host(address, bytes, flags);
-  write_books("cuMemHostRegister_v2", reinterpret_cast<uint64_t>(address), bytes, result);
+  uint64_t number = 0;
+  const CUresult result = register_host(address, bytes, flags, number);
+  write_books("cuMemHostRegister_v2", {reinterpret_cast<uint64_t>(address), number}, bytes, result);
   return result;
 }
 CUresult CUDAAPI cuMemHostRegister(void* address, size_t bytes, unsigned int flags) {
@@ -87,15 +83,17 @@ CUresult CUDAAPI cuMemHostRegister(void* address, size_t bytes, unsigned int fla
 }
 
 CUresult CUDAAPI cuMemHostUnregister(void* address) {
+  uint64_t number = 0;
   const CUresult result = with_state([&](DriverState& state) {
     const auto block = state.host_blocks.find(reinterpret_cast<uint64_t>(address));
-    if (block == state.host_blocks.end() || !block->second.registered) {
+    if (block == state.host_blocks.end() || block->second.registration == 0) {
       return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
+    number = block->second.registration;
     state.host_blocks.erase(block);
     return CUDA_SUCCESS;
   });
-  write_books("cuMemHostUnregister", reinterpret_cast<uint64_t>(address), 0, result);
+  write_books("cuMemHostUnregister", {reinterpret_cast<uint64_t>(address), number}, 0, result);
   return result;
 }
 
@@ -103,7 +101,8 @@ CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* address, u
   return with_context([&](DriverState& state, CUctx_st&) {
     if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const auto from = reinterpret_cast<uint64_t>(address);
-    if (block_of(state, from) == state.host_blocks.end()) return CUDA_ERROR_INVALID_VALUE;
+    if (block_around(state.host_blocks, from) == state.host_blocks.end())
+      return CUDA_ERROR_INVALID_VALUE;
     *out = from;  // unified addressing
     return CUDA_SUCCESS;
   });
@@ -111,7 +110,7 @@ CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* address, u
 
 CUresult CUDAAPI cuMemHostGetFlags(unsigned int* flags, void* address) {
   return with_context([&](DriverState& state, CUctx_st&) {
-    const auto block = block_of(state, reinterpret_cast<uint64_t>(address));
+    const auto block = block_around(state.host_blocks, reinterpret_cast<uint64_t>(address));
     if (flags == nullptr || block == state.host_blocks.end()) return CUDA_ERROR_INVALID_VALUE;
     *flags = block->second.flags;
     return CUDA_SUCCESS;

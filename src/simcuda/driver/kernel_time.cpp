@@ -9,19 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "simcuda/clock.h"
 #include "simcuda/driver/driver_state.h"
 
 namespace fragscope::simcuda {
 
 namespace {
-
-constexpr uint64_t kSecond = 1'000'000'000;
-
-uint64_t now_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec);
-}
 
 // `due`: time of what is waited for, asked under the lock. Waiting calls are not counted as calls.
 template <typename Due>
@@ -34,22 +27,37 @@ void await(Due due) {
     if (!state->captures.empty()) return;  // such calls are refused, or wait for nothing
     until = due(*state);
   }
-  const timespec wanted{static_cast<time_t>(until / kSecond), static_cast<long>(until % kSecond)};
+  const timespec wanted{static_cast<time_t>(until / kSecondNs),
+                        static_cast<long>(until % kSecondNs)};
   while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wanted, nullptr) == EINTR) {
   }
 }
 
 }  // namespace
 
-void occupy(DriverState& state, CUstream_st& stream) {
+uint64_t operation_ns(const DriverState& state) {
+  return std::max<uint64_t>(state.config.kernel_us * 1000, kOperationNs);
+}
+
+uint64_t next_start_ns(const CUstream_st& stream) {
+  return std::max(stream.busy_until_ns, clock_ns());
+}
+
+uint64_t occupy(DriverState& state, CUstream_st& stream) {
   const uint64_t kernel_us = state.config.kernel_us;
   stream.context->device->tick += std::max<uint64_t>(kernel_us, 1);
-  if (kernel_us == 0) return;
-  stream.busy_until_ns = std::max(stream.busy_until_ns, now_ns()) + kernel_us * 1000;
+  if (kernel_us == 0 && g_activity_tap.load(std::memory_order_relaxed) == nullptr) return 0;
+  const uint64_t start = next_start_ns(stream);
+  if (kernel_us != 0) stream.busy_until_ns = start + kernel_us * 1000;
+  return start;
+}
+
+uint64_t due_of(DriverState& state, const CUevent_st& event) {
+  return event.shared ? state.ledger->event_due(*event.shared) : event.due_ns;
 }
 
 bool is_past(const DriverState& state, uint64_t due_ns) {
-  return state.config.kernel_us == 0 || due_ns <= now_ns();
+  return state.config.kernel_us == 0 || due_ns <= clock_ns();
 }
 
 void await_stream(CUstream handle) {
@@ -62,7 +70,7 @@ void await_stream(CUstream handle) {
 
 void await_event(CUevent event) {
   await([event](DriverState& state) -> uint64_t {
-    return state.events.count(event) != 0 ? event->due_ns : 0;
+    return state.events.count(event) != 0 ? due_of(state, *event) : 0;
   });
 }
 

@@ -30,7 +30,7 @@ CUresult allocate(const char* call, CUdeviceptr* out, size_t bytes) {
 CUresult free_managed(DriverState& state, CUdeviceptr address) {
   const auto found = state.managed_blocks.find(address);
   if (found == state.managed_blocks.end()) return CUDA_ERROR_INVALID_VALUE;
-  ::munmap(reinterpret_cast<void*>(address), found->second.bytes);
+  state.host_window.unmap(reinterpret_cast<void*>(address), found->second.bytes);
   state.managed_blocks.erase(found);
   return CUDA_SUCCESS;
 }
@@ -56,12 +56,11 @@ CUresult free_address(DriverState& state, CUdeviceptr address) {
 // The host or managed block that contains `address`.
 template <typename Blocks>
 bool find_block(const Blocks& blocks, uint64_t address, uint64_t& from, uint64_t& length) {
-  auto next = blocks.upper_bound(address);
-  if (next == blocks.begin()) return false;
-  --next;
-  from = next->first;
-  length = next->second.bytes;
-  return address - from < length;
+  const auto block = block_around(blocks, address);
+  if (block == blocks.end()) return false;
+  from = block->first;
+  length = block->second.bytes;
+  return true;
 }
 
 }  // namespace
@@ -150,8 +149,7 @@ CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr* out, size_t bytes, unsigned int 
     }
     const CUresult refused = refuse_in_capture(state);
     if (refused != CUDA_SUCCESS) return refused;
-    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* at = state.host_window.map(bytes, MAP_NORESERVE);
     if (at == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
     *out = reinterpret_cast<CUdeviceptr>(at);
     state.managed_blocks[*out] = {bytes, state.next_id++, &context};

@@ -10,15 +10,36 @@ using namespace fragscope;
 
 namespace fragscope::simcuda {
 
-CUresult launch_on(DriverState& state, CUcontext context, CUstream handle, const AnswerRule* rule,
-                   void** arguments) {
-  const CUstream stream = find_stream(state, context, handle);
-  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (capture_node(state, stream, CU_GRAPH_NODE_TYPE_KERNEL)) return CUDA_SUCCESS;
-  Device& device = *stream->context->device;
+namespace {
+
+// The result: when it begins (kernel_time.cpp).
+uint64_t execute(DriverState& state, CUstream_st& stream, const AnswerRule* rule,
+                 void** arguments) {
+  Device& device = *stream.context->device;
   device.overlay.expire();
   device.answers.launched(rule, arguments);
-  occupy(state, *stream);
+  return occupy(state, stream);
+}
+
+}  // namespace
+
+CUresult launch_on(DriverState& state, CUcontext context, CUstream handle, const KernelShape& shape,
+                   const AnswerRule* rule, void** arguments) {
+  const CUstream stream = find_stream(state, context, handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  CUgraphNode node = nullptr;
+  if (capture_node(state, stream, CU_GRAPH_NODE_TYPE_KERNEL, &node)) {
+    node->kernel = std::make_shared<NodeKernel>(shape, state.next_graph_number++);
+    return CUDA_SUCCESS;
+  }
+  const uint64_t start_ns = execute(state, *stream, rule, arguments);
+  report_kernel(state, *stream, shape, start_ns);
+  return CUDA_SUCCESS;
+}
+
+CUresult launch_graph(DriverState& state, CUstream_st& stream, const CUgraphExec_st& exec) {
+  const uint64_t start_ns = execute(state, stream, nullptr, nullptr);
+  report_graph(state, stream, exec, start_ns);
   return CUDA_SUCCESS;
 }
 
@@ -119,18 +140,21 @@ CUresult set_attribute(CUfunc_st* function, CUfunction_attribute attribute, int 
   });
 }
 
-CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                unsigned block_x, unsigned block_y, unsigned block_z, CUstream stream,
-                void** arguments) {
-  return with_context([&](DriverState& state, CUctx_st& context) -> CUresult {
+CUresult launch(CUfunction function, KernelShape shape, CUstream stream, void** arguments,
+                const char* caller = __builtin_FUNCTION()) {
+  ApiCall call(&g_activity_tap, ApiDomain::kDriver, caller);
+  return call.ends_with(with_context([&](DriverState& state, CUctx_st& context) -> CUresult {
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const auto& [grid_x, grid_y, grid_z] = shape.grid;
+    const auto& [block_x, block_y, block_z] = shape.block;
     const bool empty =
         grid_x == 0 || grid_y == 0 || grid_z == 0 || block_x == 0 || block_y == 0 || block_z == 0;
     const bool too_large = grid_x > 2147483647U || grid_y > 65535 || grid_z > 65535 ||
                            static_cast<uint64_t>(block_x) * block_y * block_z > 1024;
     if (empty || too_large) return CUDA_ERROR_INVALID_VALUE;
-    return launch_on(state, &context, stream, function->answer, arguments);
-  });
+    shape.name = function->name.c_str();
+    return launch_on(state, &context, stream, shape, function->answer, arguments);
+  }));
 }
 
 int blocks_per_sm(const SimConfig& config, int block_size, size_t dynamic_shared) {
@@ -161,9 +185,13 @@ extern "C" {
 // Private to our own stand-ins: a math library did device work on this stream.
 __attribute__((visibility("default"))) int fragscope_sim_note_launch(const char* name,
                                                                      CUstream stream) {
-  return with_context([&](DriverState& state, CUctx_st& context) {
-    return launch_on(state, &context, stream, state.answers.find(name));
-  });
+  // Such a library launches by a runtime of its own.
+  ApiCall call(&g_activity_tap, ApiDomain::kRuntime, "cudaLaunchKernel");
+  return call.ends_with(with_context([&](DriverState& state, CUctx_st& context) {
+    KernelShape shape;
+    shape.name = name;
+    return launch_on(state, &context, stream, shape, state.answers.find(name));
+  }));
 }
 
 // A library chose a size by our formula.
@@ -309,22 +337,28 @@ CUresult CUDAAPI cuFuncIsLoaded(CUfunctionLoadingState* loaded, CUfunction funct
 
 CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                                 unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                                unsigned int block_z, unsigned int, CUstream stream,
+                                unsigned int block_z, unsigned int shared, CUstream stream,
                                 void** arguments, void**) {
-  return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, stream, arguments);
+  return launch(function, {"", {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared},
+                stream, arguments);
 }
 CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x,
                                            unsigned int grid_y, unsigned int grid_z,
                                            unsigned int block_x, unsigned int block_y,
-                                           unsigned int block_z, unsigned int, CUstream stream,
-                                           void** arguments) {
-  return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, stream, arguments);
+                                           unsigned int block_z, unsigned int shared,
+                                           CUstream stream, void** arguments) {
+  return launch(function, {"", {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared},
+                stream, arguments);
 }
 CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
                                   void** arguments, void**) {
   if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return launch(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
-                config->blockDimY, config->blockDimZ, config->hStream, arguments);
+  return launch(function,
+                {"",
+                 {config->gridDimX, config->gridDimY, config->gridDimZ},
+                 {config->blockDimX, config->blockDimY, config->blockDimZ},
+                 config->sharedMemBytes},
+                config->hStream, arguments);
 }
 
 CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction,

@@ -12,12 +12,32 @@
 
 #include "simcuda/answers.h"
 #include "simcuda/driver/cuda_internal.h"
+#include "simcuda/driver/host_window.h"
 #include "simcuda/ledger.h"
 #include "simcuda/overlay.h"
 
 namespace fragscope::simcuda {
 
 struct Device;
+
+// How a kernel was launched. What a math library did has a name alone.
+struct KernelShape {
+  const char* name = "";
+  unsigned grid[3] = {1, 1, 1};
+  unsigned block[3] = {1, 1, 1};
+  unsigned dynamic_shared_bytes = 0;
+};
+// The same for a kernel node, whose function may go before it.
+struct NodeKernel {
+  NodeKernel(const KernelShape& of, uint64_t number) : name(of.name), shape(of), id(number) {
+    shape.name = name.c_str();
+  }
+  NodeKernel(const NodeKernel&) = delete;
+  NodeKernel& operator=(const NodeKernel&) = delete;
+  std::string name;
+  KernelShape shape;
+  uint64_t id;
+};
 
 // One stream capture, from begin to end. Streams join it by waiting for an event recorded in it.
 struct Capture {
@@ -33,23 +53,19 @@ struct Capture {
 
 }  // namespace fragscope::simcuda
 
-struct CUstream_st {
+struct CUstream_st : fragscope::simcuda::PlacedObject {
   CUcontext context = nullptr;
   unsigned flags = 0;
   int priority = 0;
   uint64_t id = 0;
   fragscope::simcuda::Capture* capture = nullptr;
-  std::vector<CUgraphNode> tail;  // what the next captured node depends on
-  std::set<CUevent> pending;      // recorded here, not yet complete
-  uint64_t busy_until_ns = 0;     // CLOCK_MONOTONIC (kernel_time.cpp)
-
-  // Handles rise in the order of creation and the lowest free one is used again, whatever the heap
-  // looks like: PyTorch sorts by them, so a program's calls would differ from run to run.
-  static void* operator new(size_t bytes);
-  static void operator delete(void* handle);
+  std::vector<CUgraphNode> tail;   // what the next captured node depends on
+  std::set<CUevent> pending;       // recorded here, not yet complete
+  uint64_t busy_until_ns = 0;      // CLOCK_MONOTONIC (kernel_time.cpp)
+  uint64_t reported_until_ns = 0;  // end of the last work that a profiler was told of
 };
 
-struct CUevent_st {
+struct CUevent_st : fragscope::simcuda::PlacedObject {
   CUcontext context = nullptr;
   unsigned flags = 0;
   CUstream stream = nullptr;  // of the last record, while pending
@@ -57,11 +73,13 @@ struct CUevent_st {
   uint64_t queries_left = 0;  // that will still answer "not ready"
   uint64_t tick = 0;          // device clock at the record
   uint64_t due_ns = 0;        // when its stream gets there (kernel_time.cpp)
-  uint64_t capture_id = 0;    // recorded inside this capture, 0: outside
+  std::optional<fragscope::simcuda::Ledger::SharedEvent> shared;  // with other processes
+  bool opened = false;                                            // made by another process
+  uint64_t capture_id = 0;  // recorded inside this capture, 0: outside
   std::vector<CUgraphNode> nodes;
 };
 
-struct CUctx_st {
+struct CUctx_st : fragscope::simcuda::PlacedObject {
   fragscope::simcuda::Device* device = nullptr;
   unsigned flags = 0;
   bool primary = false;
@@ -72,34 +90,37 @@ struct CUctx_st {
   std::map<CUlimit, size_t> limits;
 };
 
-struct CUgraphNode_st {
+struct CUgraphNode_st : fragscope::simcuda::PlacedObject {
   CUgraph graph = nullptr;
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   std::vector<CUgraphNode> dependencies;
   CUhostFn host_function = nullptr;
   void* host_data = nullptr;
   CUdeviceptr address = 0;  // of memory nodes
+  std::shared_ptr<const fragscope::simcuda::NodeKernel> kernel;
 };
 
-struct CUgraph_st {
+struct CUgraph_st : fragscope::simcuda::PlacedObject {
   unsigned instances = 0;  // executable graphs made of it, while it has memory nodes
   std::vector<std::unique_ptr<CUgraphNode_st>> nodes;
   std::vector<std::pair<CUuserObject, unsigned>> user_objects;  // references this graph holds
 };
 
-struct CUgraphExec_st {
+struct CUgraphExec_st : fragscope::simcuda::PlacedObject {
   struct HostCall {
     CUhostFn function;
     void* data;
   };
   std::vector<HostCall> host_calls;
   bool has_kernels = false;
+  uint32_t id = 0;
+  std::vector<std::shared_ptr<const fragscope::simcuda::NodeKernel>> kernels;
   CUgraph source = nullptr;            // of a graph with memory nodes
   std::vector<CUdeviceptr> allocates;  // addresses of its allocation nodes
   std::vector<CUdeviceptr> frees;
 };
 
-struct CUuserObject_st {
+struct CUuserObject_st : fragscope::simcuda::PlacedObject {
   CUhostFn destroy = nullptr;
   void* data = nullptr;
   unsigned references = 0;
@@ -115,37 +136,37 @@ struct CUfunc_st {
 
 // The function comes first: a CUkernel passed as a CUfunction, which the API allows, is the same
 // address.
-struct CUkern_st {
+struct CUkern_st : fragscope::simcuda::PlacedObject {
   CUfunc_st function;
 };
 
-struct CUmod_st {
+struct CUmod_st : fragscope::simcuda::PlacedObject {
   std::map<std::string, std::unique_ptr<CUkern_st>> functions;
   std::map<std::string, CUdeviceptr> globals;
 };
 
-struct CUlib_st {
+struct CUlib_st : fragscope::simcuda::PlacedObject {
   CUmod_st module;
 };
 
-struct CUarray_st {
+struct CUarray_st : fragscope::simcuda::PlacedObject {
   CUcontext context = nullptr;
   uint64_t address = 0;
   CUDA_ARRAY3D_DESCRIPTOR about{};
 };
 
-struct CUmipmappedArray_st {
+struct CUmipmappedArray_st : fragscope::simcuda::PlacedObject {
   CUcontext context = nullptr;
   uint64_t address = 0;
   std::vector<std::unique_ptr<CUarray_st>> levels;
 };
 
-struct CUextMemory_st {
+struct CUextMemory_st : fragscope::simcuda::PlacedObject {
   fragscope::simcuda::Device* device = nullptr;
   uint64_t bytes = 0;
 };
 
-struct CUmemPoolHandle_st {
+struct CUmemPoolHandle_st : fragscope::simcuda::PlacedObject {
   fragscope::simcuda::Device* device = nullptr;
   bool ended = false;     // cuMemPoolDestroy was called
   bool imported = false;  // another process's: pointers can be imported from it, nothing allocated

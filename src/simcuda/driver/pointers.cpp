@@ -42,7 +42,8 @@ void about_device(DriverState& state, uint64_t address, About& about) {
     about.legacy_ipc = true;
     return;
   }
-  if (const auto graph = find_graph_block(state, address); graph != state.graph_blocks.end()) {
+  if (const auto graph = block_around(state.graph_blocks, address);
+      graph != state.graph_blocks.end()) {
     about.start = about.id = graph->first;
     about.bytes = graph->second.bytes;
     return;
@@ -54,10 +55,8 @@ void about_device(DriverState& state, uint64_t address, About& about) {
 
 template <typename Blocks>
 bool about_block(const Blocks& blocks, uint64_t address, CUmemorytype type, About& about) {
-  auto block = blocks.upper_bound(address);
-  if (block == blocks.begin()) return false;
-  --block;
-  if (address - block->first >= block->second.bytes) return false;
+  const auto block = block_around(blocks, address);
+  if (block == blocks.end()) return false;
   about.known = true;
   about.memory_type = type;
   about.start = block->first;

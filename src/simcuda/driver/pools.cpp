@@ -3,9 +3,9 @@
 // first), blocks merge within one step only, whole free steps above the release threshold go back
 // when something synchronises.
 #include <algorithm>
-#include <iterator>
 
 #include "base/bytes.h"
+#include "base/free_ranges.h"
 #include "simcuda/driver/driver_state.h"
 
 using namespace fragscope;
@@ -46,22 +46,6 @@ bool grow(CUmemPoolHandle_st& pool, uint64_t bytes) {
   return true;
 }
 
-void put_back(std::map<uint64_t, uint64_t>& blocks, uint64_t address, uint64_t bytes) {
-  auto next = blocks.lower_bound(address);
-  if (next != blocks.end() && next->first == address + bytes) {
-    bytes += next->second;
-    next = blocks.erase(next);
-  }
-  if (next != blocks.begin()) {
-    const auto before = std::prev(next);
-    if (before->first + before->second == address) {
-      before->second += bytes;
-      return;
-    }
-  }
-  blocks.emplace(address, bytes);
-}
-
 }  // namespace
 
 CUresult pool_allocate(DriverState& state, CUmemoryPool pool, size_t bytes, CUdeviceptr* out) {
@@ -94,7 +78,7 @@ bool pool_free(DriverState& state, CUdeviceptr address, CUresult& result) {
   const auto block = pool.live.at(address);
   pool.live.erase(address);
   pool.used -= block.bytes;
-  put_back(pool.free_blocks[block.chunk], address, block.bytes);
+  give_back(pool.free_blocks[block.chunk], address, block.bytes);
   state.pool_blocks.erase(owner);
   if (pool.ended && pool.live.empty()) pool_trim(state, &pool, 0);
   result = CUDA_SUCCESS;

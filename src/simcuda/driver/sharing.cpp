@@ -25,6 +25,7 @@ struct SharedMemory {
 };
 static_assert(sizeof(SharedMemory) <= CU_IPC_HANDLE_SIZE);
 constexpr char kMemory[8] = "FSMEM01", kPhysical[8] = "FSPHY01", kPool[8] = "FSPOOL1";
+constexpr char kEvent[8] = "FSEVNT1";  // address and bytes: number and generation in the ledger
 
 SharedMemory describe(const char (&magic)[8], const Device& device, uint64_t address,
                       uint64_t bytes) {
@@ -98,6 +99,42 @@ CUresult open_and_note(const char* call, CUdeviceptr* out, const CUipcMemHandle&
   return result;
 }
 
+CUresult export_event(DriverState& state, CUevent event, CUipcEventHandle* out) {
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const bool ours = state.events.count(event) != 0 && !event->opened &&
+                    (event->flags & CU_EVENT_INTERPROCESS) != 0;
+  if (!ours) return CUDA_ERROR_INVALID_HANDLE;
+  if (!event->shared) {
+    event->shared = state.ledger->share_event();
+    if (!event->shared) return CUDA_ERROR_OUT_OF_MEMORY;
+    state.ledger->set_event(*event->shared, event->due_ns);
+  }
+  const SharedMemory about =
+      describe(kEvent, *event->context->device, static_cast<uint64_t>(event->shared->number),
+               event->shared->generation);
+  std::memset(out, 0, sizeof *out);
+  std::memcpy(out, &about, sizeof about);
+  return CUDA_SUCCESS;
+}
+
+CUresult import_event(DriverState& state, CUctx_st& context, const CUipcEventHandle& handle,
+                      CUevent* out) {
+  SharedMemory about;
+  std::memcpy(&about, &handle, sizeof about);
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!is(about, kEvent)) return CUDA_ERROR_INVALID_HANDLE;
+  if (about.pid == static_cast<uint32_t>(::getpid())) return CUDA_ERROR_INVALID_CONTEXT;
+  auto event = std::make_unique<CUevent_st>();
+  event->context = &context;
+  event->flags = CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  event->recorded = event->opened = true;
+  event->shared =
+      Ledger::SharedEvent{static_cast<int>(about.address), static_cast<uint32_t>(about.bytes)};
+  *out = event.get();
+  state.events.emplace(*out, std::move(event));
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 namespace fragscope::simcuda {
@@ -144,6 +181,15 @@ CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address) {
   });
   write_books("cuIpcCloseMemHandle", address, 0, result);
   return result;
+}
+
+CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle* out, CUevent event) {
+  return with_state([&](DriverState& state) { return export_event(state, event, out); });
+}
+CUresult CUDAAPI cuIpcOpenEventHandle(CUevent* out, CUipcEventHandle handle) {
+  return with_context([&](DriverState& state, CUctx_st& context) {
+    return import_event(state, context, handle, out);
+  });
 }
 
 CUresult CUDAAPI cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle,

@@ -63,6 +63,7 @@ void record(DriverState& state, CUctx_st& context, CUstream_st& stream, CUevent 
   event->recorded = true;
   event->tick = ++context.device->tick;
   event->due_ns = stream.busy_until_ns;
+  if (event->shared) state.ledger->set_event(*event->shared, event->due_ns);
   event->capture_id = 0;
   event->nodes.clear();
   if (stream.capture != nullptr) {
@@ -240,14 +241,17 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int 
     }
     if (event->capture_id != 0) return join_capture(state, stream, *event);
     if (stream.capture != nullptr && event->recorded) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
-    stream.busy_until_ns = std::max(stream.busy_until_ns, event->due_ns);
+    stream.busy_until_ns = std::max(stream.busy_until_ns, due_of(state, *event));
     return CUDA_SUCCESS;
   });
 }
 
 CUresult CUDAAPI cuEventCreate(CUevent* out, unsigned int flags) {
   return with_context([&](DriverState& state, CUctx_st& context) {
-    if (out == nullptr || flags > 7) return CUDA_ERROR_INVALID_VALUE;
+    const bool timed = (flags & CU_EVENT_DISABLE_TIMING) == 0;
+    if (out == nullptr || flags > 7 || ((flags & CU_EVENT_INTERPROCESS) != 0 && timed)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
     auto event = std::make_unique<CUevent_st>();
     event->context = &context;
     event->flags = flags;
@@ -261,6 +265,7 @@ CUresult CUDAAPI cuEventDestroy_v2(CUevent event) {
   return with_state([&](DriverState& state) {
     if (find_event(state, event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     complete_event(event);
+    if (event->shared && !event->opened) state.ledger->unshare_event(*event->shared);
     state.events.erase(event);
     return CUDA_SUCCESS;
   });
@@ -295,7 +300,7 @@ CUresult CUDAAPI cuEventQuery(CUevent event) {
       --event->queries_left;
       return CUDA_ERROR_NOT_READY;
     }
-    if (!is_past(state, event->due_ns)) return CUDA_ERROR_NOT_READY;
+    if (!is_past(state, due_of(state, *event))) return CUDA_ERROR_NOT_READY;
     complete_event_and_earlier(event);
     return CUDA_SUCCESS;
   });

@@ -133,6 +133,20 @@ cudaError_t CUDARTAPI cudaIpcCloseMemHandle(void* address) {
       [&](const DriverCalls& calls) { return calls.cuIpcCloseMemHandle(as_device(address)); });
 }
 
+cudaError_t CUDARTAPI cudaIpcGetEventHandle(cudaIpcEventHandle_t* out, cudaEvent_t event) {
+  return call_bound([&](const DriverCalls& calls) {
+    return calls.cuIpcGetEventHandle(reinterpret_cast<CUipcEventHandle*>(out), event);
+  });
+}
+cudaError_t CUDARTAPI cudaIpcOpenEventHandle(cudaEvent_t* out, cudaIpcEventHandle_t handle) {
+  return call_bound([&](const DriverCalls& calls) {
+    static_assert(sizeof(CUipcEventHandle) == sizeof handle);
+    CUipcEventHandle same{};
+    std::copy(handle.reserved, handle.reserved + sizeof handle.reserved, same.reserved);
+    return calls.cuIpcOpenEventHandle(out, same);
+  });
+}
+
 cudaError_t CUDARTAPI cudaImportExternalMemory(cudaExternalMemory_t* out,
                                                const cudaExternalMemoryHandleDesc* desc) {
   return call_bound([&](const DriverCalls& calls) {

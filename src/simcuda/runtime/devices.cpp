@@ -48,22 +48,28 @@ CUresult fill_properties(const DriverCalls& calls, cudaDeviceProp& out, int devi
   return CUDA_SUCCESS;
 }
 
-cudaError_t get_properties(cudaDeviceProp* out, int device) {
-  return call([&](const DriverCalls& calls) {
-    return out == nullptr ? CUDA_ERROR_INVALID_VALUE : fill_properties(calls, *out, device);
-  });
+cudaError_t get_properties(cudaDeviceProp* out, int device,
+                           const char* function = __builtin_FUNCTION()) {
+  return call(
+      [&](const DriverCalls& calls) {
+        return out == nullptr ? CUDA_ERROR_INVALID_VALUE : fill_properties(calls, *out, device);
+      },
+      function);
 }
 
 cudaError_t entry_point(const char* name, void** function, int version, unsigned long long flags,
-                        cudaDriverEntryPointQueryResult* status) {
-  return call([&](const DriverCalls& calls) {
-    if (name == nullptr || function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    CUdriverProcAddressQueryResult found{};
-    const CUresult result = calls.cuGetProcAddress_v2(name, function, version, flags, &found);
-    if (status != nullptr) *status = static_cast<cudaDriverEntryPointQueryResult>(found);
-    // An unknown name is an answer, not an error: null and a status.
-    return result == CUDA_ERROR_NOT_FOUND ? CUDA_SUCCESS : result;
-  });
+                        cudaDriverEntryPointQueryResult* status,
+                        const char* caller = __builtin_FUNCTION()) {
+  return call(
+      [&](const DriverCalls& calls) {
+        if (name == nullptr || function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        CUdriverProcAddressQueryResult found{};
+        const CUresult result = calls.cuGetProcAddress_v2(name, function, version, flags, &found);
+        if (status != nullptr) *status = static_cast<cudaDriverEntryPointQueryResult>(found);
+        // An unknown name is an answer, not an error: null and a status.
+        return result == CUDA_ERROR_NOT_FOUND ? CUDA_SUCCESS : result;
+      },
+      caller);
 }
 
 }  // namespace

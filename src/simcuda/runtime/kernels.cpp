@@ -140,12 +140,15 @@ CUresult attributes_of(const DriverCalls& calls, CUkernel kernel, cudaFuncAttrib
 
 // body(calls, kernel) for the kernel behind `function`.
 template <typename Body>
-cudaError_t with_kernel(const void* function, Body body) noexcept {
-  return call_bound([&](const DriverCalls& calls) {
-    const CUkernel kernel = find_kernel(calls, function);
-    return kernel == nullptr ? static_cast<CUresult>(cudaErrorInvalidDeviceFunction)
-                             : body(calls, kernel);
-  });
+cudaError_t with_kernel(const void* function, Body body,
+                        const char* caller = __builtin_FUNCTION()) noexcept {
+  return call_bound(
+      [&](const DriverCalls& calls) {
+        const CUkernel kernel = find_kernel(calls, function);
+        return kernel == nullptr ? static_cast<CUresult>(cudaErrorInvalidDeviceFunction)
+                                 : body(calls, kernel);
+      },
+      caller);
 }
 
 }  // namespace
@@ -215,10 +218,12 @@ cudaError_t CUDARTAPI __cudaGetKernel(cudaKernel_t* kernel, const void* function
 }
 cudaError_t CUDARTAPI __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block,
                                          void** arguments, size_t shared, cudaStream_t stream) {
-  return call_bound([&](const DriverCalls& calls) {
-    return launch(calls, reinterpret_cast<CUkernel>(kernel), grid, block, arguments, shared,
-                  stream);
-  });
+  return call_bound(
+      [&](const DriverCalls& calls) {
+        return launch(calls, reinterpret_cast<CUkernel>(kernel), grid, block, arguments, shared,
+                      stream);
+      },
+      "cudaLaunchKernel");
 }
 
 }  // extern "C"

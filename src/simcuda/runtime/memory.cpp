@@ -100,15 +100,18 @@ CUresult copy_3d(const DriverCalls& calls, const cudaMemcpy3DParms* about, cudaS
 }
 
 template <typename Copy>
-cudaError_t copy_variable(const void* symbol, size_t bytes, size_t offset, Copy run) {
-  return call_bound([&](const DriverCalls& calls) {
-    CUdeviceptr address = 0;
-    size_t size = 0;
-    const CUresult found = find_variable(calls, symbol, &address, &size);
-    if (found != CUDA_SUCCESS) return found;
-    if (offset > size || bytes > size - offset) return CUDA_ERROR_INVALID_VALUE;
-    return run(calls, reinterpret_cast<void*>(address + offset));
-  });
+cudaError_t copy_variable(const void* symbol, size_t bytes, size_t offset, Copy run,
+                          const char* function = __builtin_FUNCTION()) {
+  return call_bound(
+      [&](const DriverCalls& calls) {
+        CUdeviceptr address = 0;
+        size_t size = 0;
+        const CUresult found = find_variable(calls, symbol, &address, &size);
+        if (found != CUDA_SUCCESS) return found;
+        if (offset > size || bytes > size - offset) return CUDA_ERROR_INVALID_VALUE;
+        return run(calls, reinterpret_cast<void*>(address + offset));
+      },
+      function);
 }
 
 }  // namespace

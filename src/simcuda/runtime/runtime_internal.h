@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 #pragma GCC visibility pop
 
+#include "simcuda/activity.h"
 #include "simcuda/driver/cuda_internal.h"
 
 namespace fragscope::simcuda {
@@ -38,21 +39,27 @@ cudaError_t bind_context(const DriverCalls& calls) noexcept;
 cudaError_t bind_device(const DriverCalls& calls, int device) noexcept;
 void forget_contexts() noexcept;  // after cudaDeviceReset
 
-// body(calls) -> CUresult, with the driver initialised.
+// Where profilers listen; null before the driver is loaded.
+const ActivityTap* activity_tap() noexcept;
+
+// body(calls) -> CUresult, with the driver initialised. `function` is the exported one.
 template <typename Body>
-cudaError_t call(Body body) noexcept {
+cudaError_t call(Body body, const char* function = __builtin_FUNCTION()) noexcept {
   cudaError_t error = cudaSuccess;
   const DriverCalls* calls = driver(error);
-  return finish(calls == nullptr ? error : as_runtime(body(*calls)));
+  ApiCall traced(activity_tap(), ApiDomain::kRuntime, function);
+  return finish(traced.ends_with(calls == nullptr ? error : as_runtime(body(*calls))));
 }
 
 // The same with a current context.
 template <typename Body>
-cudaError_t call_bound(Body body) noexcept {
-  return call([&](const DriverCalls& calls) {
-    const cudaError_t bound = bind_context(calls);
-    return bound != cudaSuccess ? static_cast<CUresult>(bound) : body(calls);
-  });
+cudaError_t call_bound(Body body, const char* function = __builtin_FUNCTION()) noexcept {
+  return call(
+      [&](const DriverCalls& calls) {
+        const cudaError_t bound = bind_context(calls);
+        return bound != cudaSuccess ? static_cast<CUresult>(bound) : body(calls);
+      },
+      function);
 }
 
 // Host stub, cudaKernel_t or CUfunction -> kernel. Null: not known.

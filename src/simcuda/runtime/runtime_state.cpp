@@ -11,6 +11,7 @@ namespace fragscope::simcuda {
 namespace {
 
 DriverCalls g_calls;
+std::atomic<const ActivityTap*> g_tap{nullptr};
 std::atomic<bool> g_loaded{false};
 std::atomic<bool> g_initialised{false};
 std::mutex g_lock;
@@ -33,6 +34,12 @@ bool load() {
   g_calls.symbol = reinterpret_cast<decltype(g_calls.symbol)>(function);
 #include "simcuda/runtime/driver_calls.def"
 #undef DRIVER_CALL
+  // Ours alone; any other driver knows no such name.
+  function = nullptr;
+  if (resolve("fragscope_sim_activity_tap", &function, CUDART_VERSION, 0, &status) ==
+      CUDA_SUCCESS) {
+    g_tap.store(static_cast<const ActivityTap*>(function), std::memory_order_release);
+  }
   return true;
 }
 
@@ -57,6 +64,8 @@ const DriverCalls* driver(cudaError_t& error) noexcept {
   g_initialised.store(true, std::memory_order_release);
   return calls;
 }
+
+const ActivityTap* activity_tap() noexcept { return g_tap.load(std::memory_order_acquire); }
 
 cudaError_t finish(cudaError_t error) noexcept {
   if (error != cudaSuccess) t_last_error = error;

@@ -1,7 +1,7 @@
 # Programs against the simulated runtime -> <build>/tests/sim/<name>_<major>, linked as a CUDA program
 # is: by name against libcudart.so.<major>, found at run time in the stand-ins' directory.
 foreach(major IN LISTS FRAGSCOPE_CUDA_MAJORS)
-  foreach(program memory streams pools devices runtime_calls table interrupted tenant misuse)
+  foreach(program memory streams pools devices runtime_calls table interrupted tenant misuse repeat activity)
     add_executable(sim_${program}_${major} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/programs/sim_${program}.cpp)
     target_link_libraries(sim_${program}_${major} PRIVATE
       fragscope_options cuda_headers_${major} sim_cudart_${major} Threads::Threads)
@@ -11,6 +11,8 @@ foreach(major IN LISTS FRAGSCOPE_CUDA_MAJORS)
     add_dependencies(sim_${program}_${major} sim_cuda)
   endforeach()
   target_link_libraries(sim_misuse_${major} PRIVATE sim_cuda)  # of both libraries
+  target_link_libraries(sim_activity_${major} PRIVATE ${CMAKE_DL_LIBS})
+  add_dependencies(sim_activity_${major} sim_cupti_${major})
 endforeach()
 
 # The same for the driver alone: sim_every_call_<major> and, with the other default stream, …_ptds.

@@ -116,13 +116,23 @@ T from_hex(const char* text) {
   return value;
 }
 
-// The owner holds 8 MiB plainly and 2 MiB in a pool; the child opens both.
+// The owner holds 8 MiB plainly and 2 MiB in a pool and an event; the child opens all three.
 void share(const char* program) {
   void* plain = nullptr;
   void* pooled = nullptr;
   OK(cudaMalloc(&plain, 8 * kMiB));
   cudaIpcMemHandle_t handle{};
   OK(cudaIpcGetMemHandle(&handle, plain));
+  cudaEvent_t event = nullptr, timed = nullptr;
+  cudaIpcEventHandle_t shared_event{};
+  OK(cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming));
+  CHECK_CODE(cudaEventCreateWithFlags(&timed, cudaEventInterprocess), cudaErrorInvalidValue);
+  OK(cudaEventCreate(&timed));
+  CHECK_CODE(cudaIpcGetEventHandle(&shared_event, timed), cudaErrorInvalidResourceHandle);
+  OK(cudaEventDestroy(timed));
+  OK(cudaEventRecord(event, nullptr));
+  OK(cudaIpcGetEventHandle(&shared_event, event));
+  CHECK_CODE(cudaIpcOpenEventHandle(&timed, shared_event), cudaErrorDeviceUninitialized);
   const cudaMemPool_t pool = make_pool();
   OK(cudaMallocFromPoolAsync(&pooled, 2 * kMiB, pool, nullptr));
   cudaMemPoolPtrExportData pointer{};
@@ -130,15 +140,21 @@ void share(const char* program) {
   int fd = -1;
   OK(cudaMemPoolExportToShareableHandle(&fd, pool, cudaMemHandleTypePosixFileDescriptor, 0));
   const int inherited = ::dup(fd);  // without close-on-exec
-  std::string words[] = {program, "open", as_hex(handle), as_hex(pointer),
-                         std::to_string(inherited)};
-  char* arguments[] = {words[0].data(), words[1].data(), words[2].data(),
-                       words[3].data(), words[4].data(), nullptr};
+  std::string words[] = {program,
+                         "open",
+                         as_hex(handle),
+                         as_hex(pointer),
+                         std::to_string(inherited),
+                         as_hex(shared_event)};
+  char* arguments[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(),
+                       words[4].data(), words[5].data(), nullptr};
   pid_t child = 0;
   CHECK(::posix_spawn(&child, program, nullptr, nullptr, arguments, environ) == 0);
   int status = -1;
   ::waitpid(child, &status, 0);
   CHECK(status == 0);
+  OK(cudaEventQuery(event));
+  OK(cudaEventDestroy(event));
   OK(cudaFreeAsync(pooled, nullptr));
   OK(cudaMemPoolDestroy(pool));
   OK(cudaFree(plain));
@@ -163,6 +179,17 @@ void open(char** words) {
   OK(cudaMemPoolImportFromShareableHandle(&imported, reinterpret_cast<void*>(std::atol(words[4])),
                                           cudaMemHandleTypePosixFileDescriptor, 0));
   OK(cudaMemPoolImportPointer(&pooled, imported, &pointer));
+  cudaEvent_t event = nullptr;
+  OK(cudaIpcOpenEventHandle(&event, from_hex<cudaIpcEventHandle_t>(words[5])));
+  OK(cudaEventQuery(event));
+  OK(cudaStreamWaitEvent(nullptr, event, 0));
+  OK(cudaEventRecord(event, nullptr));
+  OK(cudaEventSynchronize(event));
+  cudaIpcEventHandle_t again_shared{};
+  CHECK_CODE(cudaIpcGetEventHandle(&again_shared, event), cudaErrorInvalidResourceHandle);
+  OK(cudaEventDestroy(event));
+  CHECK_CODE(cudaIpcOpenEventHandle(&event, cudaIpcEventHandle_t{}),
+             cudaErrorInvalidResourceHandle);
   OK(cudaFreeAsync(pooled, nullptr));
   OK(cudaMemPoolDestroy(imported));
   OK(cudaFree(own));
@@ -172,7 +199,7 @@ void open(char** words) {
 
 int main(int count, char** words) {
   const std::string what = count > 1 ? words[1] : "";
-  if (what == "open" && count == 5) {
+  if (what == "open" && count == 6) {
     open(words);
   } else if (what == "share") {
     share("/proc/self/exe");

@@ -45,15 +45,12 @@ TEST_CASE("operands that are not NHWC are copied into the workspace") {
           forward.input.bytes() + forward.filter.bytes());
 }
 
-TEST_CASE("forward in fp32 transforms the filter alone") {
-  auto problem = three_by_three(ConvolutionKind::kForward, DnnType::kFloat, false);
+TEST_CASE("forward in fp32 copies what lies in NCHW, and nothing that lies in NHWC") {
+  const auto problem = three_by_three(ConvolutionKind::kForward, DnnType::kFloat, false);
   const auto plans = convolution_plans(problem, kAmpere);
-  REQUIRE(plans.size() == 4);  // and, second, the copies
-  REQUIRE_FALSE(plans[0].tensor_cores);
-  REQUIRE(plans[0].workspace_bytes == 16 * 32 * 16 * sizeof(float));
-  REQUIRE(plans[1].workspace_bytes == problem.input.bytes() + problem.filter.bytes());
-  problem.filter = packed(DnnType::kFloat, {32, 16, 5, 5});
-  REQUIRE(convolution_plans(problem, kAmpere)[0].workspace_bytes == problem.filter.bytes());
+  REQUIRE(plans.size() == 3);
+  REQUIRE(plans[0].tensor_cores);
+  REQUIRE(plans[0].workspace_bytes == problem.input.bytes() + problem.filter.bytes());
   const auto nhwc = three_by_three(ConvolutionKind::kForward, DnnType::kFloat, true);
   REQUIRE(convolution_plans(nhwc, kAmpere)[0].workspace_bytes == 0);
 }
@@ -64,17 +61,22 @@ TEST_CASE("the gradient of a 1x1 filter is a product of matrices: nothing is cop
   // One tile; the sum over 8*32*32 has 16 parts of at least 512 products.
   CHECK(convolution_plans(problem, kAmpere)[0].workspace_bytes == 16 * 32 * 16 * sizeof(float));
   problem.kind = ConvolutionKind::kForward;
-  // Forward: the input's copy; a filter of one pixel is the same in both layouts.
-  CHECK(convolution_plans(problem, kAmpere)[0].workspace_bytes == problem.input.bytes());
+  // Forward: the input's copy, and with it the filter's.
+  CHECK(convolution_plans(problem, kAmpere)[0].workspace_bytes ==
+        problem.input.bytes() + problem.filter.bytes());
+  problem = three_by_three(ConvolutionKind::kForward, DnnType::kFloat, true);
+  problem.filter = packed(DnnType::kFloat, {32, 16, 1, 1});  // the same as NHWC
+  CHECK(convolution_plans(problem, kAmpere)[0].workspace_bytes == 0);
 }
 
-TEST_CASE("images in fp32 go to kernels without tensor cores") {
+TEST_CASE("the copy of an image in fp32 has four channels") {
   const ConvolutionProblem stem{ConvolutionKind::kForward, packed(DnnType::kFloat, {2, 3, 8, 8}),
                                 packed(DnnType::kFloat, {64, 3, 7, 7}),
                                 packed(DnnType::kFloat, {2, 64, 4, 4})};
   const auto plans = convolution_plans(stem, kAmpere);
-  REQUIRE(plans.size() == 2);
-  REQUIRE(plans[0].workspace_bytes == 768);  // 3*7*7 offsets, rounded to 256 bytes
+  REQUIRE(plans.size() == 3);
+  REQUIRE(plans[0].workspace_bytes == 2 * 64 * 16 + 64 * 49 * 16);
+  REQUIRE(plans[1].workspace_bytes == 768);  // 3*7*7 offsets, rounded to 256 bytes
 }
 
 TEST_CASE("the largest workspace holds every other, and the matrix of patches for gradients") {
@@ -125,11 +127,21 @@ TEST_CASE("types without tensor cores use the plans without transformation") {
   REQUIRE(plans[0].workspace_bytes == 768);  // 16*3*3 offsets, rounded to 256 bytes
 }
 
-TEST_CASE("depthwise convolutions and empty problems have the direct plan") {
-  const ConvolutionProblem depthwise{
-      ConvolutionKind::kForward, packed(DnnType::kHalf, {1, 8, 4, 4}),
-      packed(DnnType::kHalf, {8, 1, 3, 3}), packed(DnnType::kHalf, {1, 8, 4, 4})};
-  REQUIRE(convolution_plans(depthwise, kAmpere).size() == 1);
+TEST_CASE("grouped convolutions have the direct plan alone") {
+  for (const int64_t per_group : {1, 2, 4}) {
+    for (const auto kind : {ConvolutionKind::kForward, ConvolutionKind::kBackwardData,
+                            ConvolutionKind::kBackwardFilter}) {
+      const ConvolutionProblem grouped{kind, packed(DnnType::kFloat, {1, 8, 4, 4}),
+                                       packed(DnnType::kFloat, {8, per_group, 3, 3}),
+                                       packed(DnnType::kFloat, {1, 8, 4, 4})};
+      const auto plans = convolution_plans(grouped, kAmpere);
+      REQUIRE(plans.size() == 1);
+      REQUIRE(plans[0].workspace_bytes == 0);
+    }
+  }
+}
+
+TEST_CASE("an empty problem needs no workspace") {
   const auto nothing = convolution_plans({}, kAmpere);
   REQUIRE(nothing.back().workspace_bytes == 0);
   REQUIRE(nothing.front().workspace_bytes == 0);

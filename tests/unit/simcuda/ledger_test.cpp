@@ -91,6 +91,46 @@ TEST_CASE("a ledger of another machine is refused") {
   CHECK_FALSE(Ledger::open((file.path + "/below").c_str(), 1, kGiB));
 }
 
+TEST_CASE("events are shared by number and generation until their maker lets go or ends") {
+  const LedgerPath file;
+  auto maker = Ledger::open(file.path.c_str(), 1, kGiB);
+  auto other = Ledger::open(file.path.c_str(), 1, kGiB);
+  REQUIRE(maker);
+  REQUIRE(other);
+  const auto event = (*maker)->share_event();
+  REQUIRE(event);
+  (*maker)->set_event(*event, 77);
+  CHECK((*other)->event_due(*event) == 77);
+  (*other)->set_event(*event, 78);  // who opened it may record it
+  CHECK((*maker)->event_due(*event) == 78);
+  (*maker)->unshare_event(*event);
+  CHECK((*other)->event_due(*event) == 0);
+  const auto next = (*maker)->share_event();
+  REQUIRE(next);
+  CHECK(next->number == event->number);
+  (*maker)->set_event(*next, 79);
+  CHECK((*other)->event_due(*event) == 0);  // an older generation
+  CHECK((*other)->event_due({-1, 1}) == 0);
+  CHECK((*other)->event_due({1 << 20, 1}) == 0);
+}
+
+TEST_CASE("events of a process that ended are free again") {
+  const LedgerPath file;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto ledger = Ledger::open(file.path.c_str(), 1, kGiB);
+    int shared = 0;
+    while (ledger && (*ledger)->share_event()) ++shared;
+    ::_exit(shared == 4096 ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  auto ledger = Ledger::open(file.path.c_str(), 1, kGiB);
+  REQUIRE(ledger);
+  CHECK((*ledger)->share_event());
+}
+
 TEST_CASE("unsupported calls are counted by name") {
   auto ledger = Ledger::open(nullptr, 1, kGiB);
   REQUIRE(ledger);

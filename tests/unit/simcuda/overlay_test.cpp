@@ -41,6 +41,16 @@ TEST_CASE("the store is bounded") {
   CHECK(overlay.stored_bytes() <= Overlay::kCapacity);
 }
 
+TEST_CASE("a copy of what is not stored is not stored") {
+  Overlay overlay;
+  const int value = 5;
+  overlay.write(0x2000, &value, sizeof value);
+  overlay.copy(0x2000, 0x1000, sizeof value);
+  int back = 1;
+  CHECK_FALSE(overlay.read(0x2000, &back, sizeof back));
+  CHECK(back == 0);
+}
+
 TEST_CASE("random small operations agree with plain memory") {
   std::mt19937 random(7);
   std::array<unsigned char, 4096> truth{};
