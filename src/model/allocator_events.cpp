@@ -64,7 +64,6 @@ void CachingAllocator::insert_events(BlockIndex index) {
 // Blocks that were freed under a scope. Uses that were recorded under it have ended with it.
 void CachingAllocator::insert_deferred_events() {
   for (const BlockIndex index : std::exchange(deferred_, {})) {
-    blocks_[index].deferred = false;
     if (profile_.scope_drops_uses) {
       std::erase_if(uses_[index], [](const StreamUse& use) { return use.under_scope; });
     }

@@ -75,11 +75,9 @@ CachingAllocator::PrivatePool& CachingAllocator::make_private(PoolId id) {
     fresh.large = make_pool(PoolKind::kLarge, index);
   }
   PrivatePool& pool = private_pools_[index];
-  pools_[pool.small].calls = pools_[pool.large].calls = 0;
   pool.id = id;
   pool.alive = true;
   pool.uses = 1;
-  pool.segments = 0;
   pool.traits = {};
   return pool;
 }
@@ -197,8 +195,8 @@ uint64_t CachingAllocator::private_free_bytes() const {
 
 void CachingAllocator::count_reserved(uint32_t pool, uint64_t grown, uint64_t shrunk) {
   const auto count = [&](PoolStat& stat) {
-    if (grown != 0) stat.rise(pools_[pool].kind, grown);
-    if (shrunk != 0) stat.fall(pools_[pool].kind, shrunk);
+    stat.rise(pools_[pool].kind, grown);
+    stat.fall(pools_[pool].kind, shrunk);
   };
   count(stats_.reserved_bytes);
   if (pools_[pool].owner != kNone) {

@@ -28,7 +28,7 @@ void CachingAllocator::collect_garbage(uint64_t bytes) {
 std::vector<BlockIndex> CachingAllocator::garbage(uint64_t bytes) const {
   struct Candidate {
     BlockIndex block = kNone;
-    uint32_t age = 0;
+    uint32_t age{};
   };
   const BlockPool& pool = pools_[kLargePool];
   std::vector<Candidate> candidates;
@@ -66,7 +66,6 @@ std::vector<BlockIndex> CachingAllocator::garbage(uint64_t bytes) const {
 // release_available_cached_blocks: with a split limit, one cached block that is large enough goes
 // back, else the largest ones until together they are.
 CachingAllocator::Release CachingAllocator::release_oversize(const Request& request) {
-  if (config_.max_split_size == kUnlimitedSplit) return Release::kNothing;
   const uint64_t needed = std::max(request.rounded, config_.max_split_size);
   const FreeSet& set = arenas_[request.arena].free;
   const bool asserts = profile_.expandable_release_asserts;

@@ -93,8 +93,11 @@ void CachingAllocator::restore_mapped(const SegmentSnapshot& segment, uint32_t a
     const uint64_t inside = segment.address - block.address;
     if (inside < block.size && segment.total_size <= block.size - inside) around = index;
   }
-  if (around == kNone) around = restored_range(segment, arena);
-  erase_unmapped(around);
+  if (around == kNone) {
+    around = restored_range(segment, arena);
+  } else {
+    erase_unmapped(around);
+  }
   Block& hole = blocks_[around];
   const uint64_t end = hole.address + hole.size;
   const uint64_t segment_end = segment.address + segment.total_size;
@@ -137,8 +140,6 @@ BlockIndex CachingAllocator::restored_range(const SegmentSnapshot& segment, uint
   block.set_arena(arena);
   blocks_.set_range(index, static_cast<uint32_t>(ranges_.size() - 1));
   block.number = segment_number();
-  block.mapped = false;
-  insert_unmapped(index);
   return index;
 }
 

@@ -40,7 +40,6 @@ struct Block {
   bool free : 1 = false;    // in a free set
   bool mapped : 1 = true;
   bool has_uses : 1 = false;    // recorded on other streams
-  bool deferred : 1 = false;    // freed under a scope, no events yet
   bool expandable : 1 = false;  // of an expandable segment, see BlockTable::range()
 
   bool is_split() const { return (previous & next) != kNone; }
@@ -110,7 +109,7 @@ class BlockTable {
   template <typename T>
   T& entry(std::vector<T>& column, BlockIndex index) {
     if (index >= column.size()) {
-      column.reserve(capacity_);  // resize() alone would double it
+      column.reserve(capacity_);  // tuning: resize() alone would double it
       column.resize(capacity_);
     }
     return column[index];
@@ -181,14 +180,14 @@ FRAGSCOPE_HOT void BlockTable::link(BlockIndex index) const {
   BlockIndex& bucket = buckets_[bucket_of(slab_[index].address)];
   slab_[index].free_next = bucket;
   bucket = index;
-  ++linked_;
+  ++linked_;  // tuning: when the map grows
 }
 
 inline void BlockTable::unlink(BlockIndex index) {
   BlockIndex* place = &buckets_[bucket_of(slab_[index].address)];
   while (*place != index) place = &slab_[*place].free_next;
   *place = slab_[index].free_next;
-  --linked_;
+  --linked_;  // tuning: when the map grows
 }
 
 FRAGSCOPE_HOT BlockIndex BlockTable::take_allocated(uint64_t address) {
@@ -199,7 +198,7 @@ FRAGSCOPE_HOT BlockIndex BlockTable::take_allocated(uint64_t address) {
   const BlockIndex index = *place;
   if (index == kNone) return kNone;
   *place = slab_[index].free_next;
-  --linked_;
+  --linked_;  // tuning: when the map grows
   return index;
 }
 

@@ -48,12 +48,9 @@ uint64_t CachingAllocator::segment_size(uint64_t rounded) const {
   return segment_bytes(rounded, config_);
 }
 
-// The block is free again.
+// The block is free. Its age counts from give_back() on: what comes here is new, or split.
 void CachingAllocator::insert_free(BlockIndex index) {
-  Arena& arena = arenas_[blocks_[index].arena];
-  if (counts_calls_) [[unlikely]]
-    blocks_.set_gc_base(index, pools_[arena.pool].calls);
-  arena.free.insert(blocks_.slab(), index);
+  arenas_[blocks_[index].arena].free.insert(blocks_.slab(), index);
 }
 
 CachingAllocator::Request CachingAllocator::make_request(uint64_t requested, uint64_t stream) {
@@ -85,8 +82,6 @@ FRAGSCOPE_HOT BlockIndex CachingAllocator::take_front(Arena& arena, FreeSet::Fou
   slab[front] = low;
   if (low.previous != kNone) slab[low.previous].next = front;
   high.previous = front;
-  if (counts_calls_) [[unlikely]]
-    blocks_.set_gc_base(found.block, pools_[arena.pool].calls);
   if (high.free) [[likely]] {
     arena.free.shrink(slab, found, high.address + size, high.size - size);
   } else {
@@ -423,7 +418,6 @@ FreeOutcome CachingAllocator::free_block(BlockIndex index) {
 FreeOutcome CachingAllocator::wait_for_streams(BlockIndex index) {
   start_wait(index);
   if (scope_blocks()) {
-    blocks_[index].deferred = true;
     deferred_.push_back(index);
   } else {
     insert_events(index);

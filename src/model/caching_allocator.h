@@ -164,7 +164,6 @@ class CachingAllocator {
   // events and the flush back. False: one is under way, or none.
   bool begin_capture() { return !std::exchange(capturing_, true); }
   bool end_capture() { return std::exchange(capturing_, false); }
-  bool scope_open() const { return !scopes_.empty(); }
 
   // Graph trees (torch.compile, "reduce-overhead"). nullopt, false: see last_error(). A pool whose
   // segments are no longer what they were cannot be put back; PyTorch then leaves it half done, as

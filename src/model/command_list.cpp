@@ -45,23 +45,21 @@ constexpr auto kWords = std::to_array<std::pair<CommandKind, std::string_view>>(
 });
 
 using Words = std::vector<std::string_view>;
+constexpr const char* kBlanks = " \t\r";
 
 Words cut_words(std::string_view line) {
   Words words;
   size_t at = 0;
-  while (at < line.size()) {
-    const size_t begin = line.find_first_not_of(" \t\r", at);
-    if (begin == std::string_view::npos || line[begin] == '#') break;
-    size_t end = line.find_first_of(" \t\r", begin);
-    if (end == std::string_view::npos) end = line.size();
-    words.push_back(line.substr(begin, end - begin));
-    at = end;
+  for (;;) {
+    const size_t begin = line.find_first_not_of(kBlanks, at);
+    if (begin == std::string_view::npos || line[begin] == '#') return words;
+    at = std::min(line.find_first_of(kBlanks, begin), line.size());
+    words.push_back(line.substr(begin, at - begin));
   }
-  return words;
 }
 
 std::optional<uint64_t> parse_number(std::string_view text) {
-  uint64_t value = 0;
+  uint64_t value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
   return value;
@@ -161,9 +159,9 @@ class Parser {
       case CommandKind::kHostBackground:
       case CommandKind::kHostResetPeakStats:
       case CommandKind::kHostResetAccumulatedStats:
-        break;
+        return words.size() == 1 ? "" : std::string(words[0]) + " takes no arguments";
     }
-    return words.size() == 1 ? "" : std::string(words[0]) + " takes no arguments";
+    return {};
   }
 
   std::string choose_device(const Words& words) {
@@ -408,7 +406,7 @@ std::string format_command(const Command& command, const CommandList& list) {
     case CommandKind::kHostBackground:
     case CommandKind::kHostResetPeakStats:
     case CommandKind::kHostResetAccumulatedStats:
-      break;
+      return line;
   }
   return line;
 }

@@ -119,13 +119,12 @@ class Runner {
   }
 
   std::string other(const Command& c) {
-    const uint64_t stream = c.stream.value_or(0);
     switch (c.kind) {
       case CommandKind::kWork:
-        target_.work(c.device, stream);
+        target_.work(c.device, *c.stream);
         return {};
       case CommandKind::kComplete:
-        target_.complete(c.device, stream);
+        target_.complete(c.device, *c.stream);
         return {};
       case CommandKind::kEmptyCache:
         return target_.empty_cache();
@@ -167,7 +166,6 @@ class Runner {
 ListResult run_commands(const CommandList& list, CommandTarget& target,
                         const std::function<void(const CommandResult&)>& after_each) {
   ListResult result;
-  result.results.reserve(list.commands.size());
   Runner runner(list, target);
   for (const Command& command : list.commands) {
     result.results.push_back(runner.run(command));

@@ -85,7 +85,7 @@ class CommandTarget {
 
   virtual HostTarget& host() = 0;
   // PyTorch itself would be reading freed memory by now (CachingAllocator).
-  virtual bool undefined_in_library() { return false; }
+  virtual bool undefined_in_library() = 0;
 };
 
 struct CommandResult {

@@ -69,9 +69,7 @@ std::vector<std::string> cut_settings(std::string_view text, bool drop_all_blank
     if (c == ',' || c == ':' || c == '[' || c == ']') {
       finish_word();
       tokens.emplace_back(1, c);
-    } else if (c == ' ' || (drop_all_blanks && (c >= '\t' && c <= '\r'))) {
-      continue;
-    } else {
+    } else if (c != ' ' && !(drop_all_blanks && (c >= '\t' && c <= '\r'))) {
       word += c;
     }
   }

@@ -35,7 +35,7 @@ class Tokenizer : ConfigReader {
         }
         if (ConfigFailure skipped = skip_value()) return skipped;
       }
-      if (at_ + 1 < tokens_.size()) ++at_;  // a separator, whatever it is
+      ++at_;  // a separator, whatever it is
     }
     return std::nullopt;
   }
@@ -44,7 +44,7 @@ class Tokenizer : ConfigReader {
   ConfigFailure find_backend() {
     for (at_ = 0; at_ < tokens_.size(); ++at_) {
       if (ConfigFailure failure = skip_value()) return failure;
-      if (at_ + 1 < tokens_.size()) ++at_;
+      ++at_;
     }
     return std::nullopt;
   }

@@ -122,7 +122,6 @@ void FreeSet::erase_from_tree(Block* slab, BlockIndex index) {
   const auto tree = trees_->find(bin);
   tree->second.erase(entry_of(slab, index));
   if (!tree->second.empty()) return;
-  trees_->erase(tree);
   head_of(bin) = kNone;
   unmark(bin);
 }

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "model/block.h"
@@ -28,10 +29,10 @@ struct FreeEntry {
   uint32_t tie = 0;
   BlockIndex block = kNone;
 
-  bool operator<(const FreeEntry& other) const {
-    if (size != other.size) return size < other.size;
-    return tie != other.tie ? tie < other.tie : address < other.address;
-  }
+  bool operator<(const FreeEntry& other) const { return order() < other.order(); }
+
+ private:
+  std::tuple<uint64_t, uint32_t, uint64_t> order() const { return {size, tie, address}; }
 };
 
 class FreeSet {
@@ -125,6 +126,7 @@ class FreeSet {
 
 FRAGSCOPE_HOT constexpr uint32_t FreeSet::bin_of(uint64_t size) {
   const uint64_t units = size >> 9;
+  // tuning: how fine the bins are
   const auto shift = static_cast<uint32_t>(std::bit_width(units | (kUnits - 1))) - 4;
   return shift * kPerPower + static_cast<uint32_t>(units >> shift);
 }
@@ -211,7 +213,7 @@ FRAGSCOPE_HOT FreeSet::Found FreeSet::search(Block* slab, uint64_t size) {
   if (bin != own) return {first_of(bin), bin};
   BlockIndex at = head_of(bin);
   if (at != kTree) [[likely]] {
-    uint32_t steps = 0;
+    uint32_t steps = 0;  // tuning: when a chain becomes a tree
     do {
       if (slab[at].size >= size) return {at, bin};
       at = slab[at].free_next;

@@ -119,7 +119,7 @@ HostReply HostAllocator::new_block(uint32_t pool, uint64_t size) {
   if (!address) {
     block.registered = config_.pinned_use_cuda_host_register;
     address = memory_.allocate(size, block.registered);
-    if (!address) return {HostReply::Outcome::kFailed, 0, 0};
+    if (!address) return {HostReply::Outcome::kFailed, {}, {}};
     ++held_.timed_allocs;
   }
   block.address = *address;
@@ -300,10 +300,10 @@ void HostAllocator::drop_pool(uint32_t index) {
 // --- private pools --------------------------------------------------------------------------
 
 std::optional<uint32_t> HostAllocator::find_pool(PoolId id) const {
-  for (size_t i = 1; i < pools_.size(); ++i) {
-    if (pools_[i].alive && pools_[i].id == id) return static_cast<uint32_t>(i);
-  }
-  return std::nullopt;
+  const auto at = std::find_if(pools_.begin(), pools_.end(),
+                               [id](const Pool& pool) { return pool.alive && pool.id == id; });
+  if (at == pools_.end()) return std::nullopt;
+  return static_cast<uint32_t>(at - pools_.begin());
 }
 
 uint32_t HostAllocator::pool_for(DeviceStream current) const {

@@ -99,7 +99,7 @@ class HostAllocator {
   struct Event {
     DeviceStream stream;
     uint64_t position = 0;
-    uint32_t block = 0;
+    uint32_t block{};
   };
   struct BucketStat {
     Stat requests;
@@ -151,7 +151,7 @@ class HostAllocator {
   std::vector<Scope> scopes_;                // oldest first
   bool reserve_decided_ = false;             // by the first block that is made
   std::optional<uint64_t> reserve_;          // the reserve segment
-  uint64_t reserve_size_ = 0;
+  uint64_t reserve_size_{};                  // of it
   uint64_t reserve_used_ = 0;
   PoolMap freeable_;  // private pools without users
   bool background_started_ = false;

@@ -14,8 +14,8 @@ uint64_t whole_pages(uint64_t bytes) {
 }  // namespace
 
 std::string_view host_call_name(HostCallKind kind) {
-  static constexpr std::array<std::string_view, 4> kNames = {
-      "cudaHostAlloc", "cudaFreeHost", "cudaHostRegister", "cudaHostUnregister"};
+  static constexpr auto kNames = std::to_array<std::string_view>(
+      {"cudaHostAlloc", "cudaFreeHost", "cudaHostRegister", "cudaHostUnregister"});
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -80,7 +80,7 @@ std::string oom_message(const OomFacts& f, const VersionProfile& profile,
   if (f.allowed && profile.minor >= 5) text += format_size(*f.allowed) + " allowed; ";
   text += "Of the allocated memory " + format_size(f.allocated + in_pools) +
           " is allocated by PyTorch, ";
-  if (in_pools > 0) {
+  if (in_pools != 0) {
     text += "with " + format_size(in_pools) + " allocated in private pools (e.g., CUDA Graphs), ";
   }
   return text + "and " + format_size(f.reserved - f.allocated - in_pools) +
@@ -94,9 +94,9 @@ std::string rejection_message(const OomFacts& facts) {
 }
 
 std::string fraction_error(double fraction) {
-  char text[96];  // %g is the form in which a C++ stream prints a double
-  std::snprintf(text, sizeof text, "invalid fraction:%g. Please set within [0, 1].", fraction);
-  return text;
+  char number[BUFSIZ];  // %g is the form in which a C++ stream prints a double
+  std::snprintf(number, sizeof number, "%g", fraction);
+  return "invalid fraction:" + std::string(number) + ". Please set within [0, 1].";
 }
 
 }  // namespace fragscope::model

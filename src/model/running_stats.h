@@ -5,6 +5,7 @@
 // Units: bytes and counts. Threads: none.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -36,7 +37,7 @@ struct Running {
   }
   void fall(int64_t amount) { room += amount; }
   void rise_or_fall(int64_t amount) {
-    risen += amount > 0 ? amount : 0;
+    risen += std::max<int64_t>(amount, 0);
     lift(amount);
   }
   Stat stat() const { return {now(), high, risen, risen + at_reset - now()}; }

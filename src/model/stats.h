@@ -5,6 +5,7 @@
 // Source of facts: c10/core/CachingDeviceAllocator.h, torch/cuda/memory.py.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +25,7 @@ struct Stat {
 
   void rise(uint64_t amount) {
     current += static_cast<int64_t>(amount);
-    if (current > peak) peak = current;
+    peak = std::max(peak, current);
     allocated += static_cast<int64_t>(amount);
   }
   void fall(uint64_t amount) {
@@ -32,8 +33,8 @@ struct Stat {
     freed += static_cast<int64_t>(amount);
   }
   void change(int64_t amount) {
-    if (amount >= 0) rise(static_cast<uint64_t>(amount));
-    if (amount < 0) fall(static_cast<uint64_t>(-amount));
+    rise(static_cast<uint64_t>(std::max<int64_t>(amount, 0)));
+    fall(static_cast<uint64_t>(std::max<int64_t>(-amount, 0)));
   }
   void reset_peak() { peak = current; }
   void reset_accumulated() { allocated = freed = 0; }

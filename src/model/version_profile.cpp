@@ -33,7 +33,7 @@ constexpr void set_host_rules(VersionProfile& p) {
                  : p.minor < 10 ? HostStatsForm::kSegments
                                 : HostStatsForm::kActive;
   p.host_free_counts = p.minor < 10 || p.minor > 12;
-  p.host_event_counts_size = p.minor < 8 || p.minor > 12;
+  p.host_event_counts_size = p.minor > 12;
   p.has_host_pools = p.minor >= 12;
   p.host_pool_buckets = p.minor >= 15;
   p.host_flush_ends_events = p.minor == 12 || p.minor >= 15;
@@ -47,13 +47,11 @@ constexpr VersionProfile make_profile(int minor) {
   p.grammar = minor < 10 ? ConfigGrammar::kLexer : ConfigGrammar::kTokenizer;
   p.one_division_keeps_size = minor < 4;
   p.roundup_zero_in_list = minor >= 4;
-  p.roundup_rest_from_last_key = minor < 10;
   p.has_expandable = minor >= 1;
   p.has_register_options = minor >= 2;
   p.has_background_threads = minor >= 6;
   p.has_non_split_rounding = minor >= 6;
   p.has_capture_reuse = minor >= 9;
-  p.has_fraction_option = minor >= 10;
   p.has_large_segment_size = minor >= 11;
   p.has_throw_on_oom = minor >= 12;
   p.has_pinned_limits = minor >= 13;
@@ -95,7 +93,7 @@ std::span<const VersionProfile> version_profiles() { return kProfiles; }
 ProfileMatch find_version_profile(std::string_view text) {
   const ProfileMatch newest{&kProfiles.back(), false};
   if (!text.starts_with("2.")) return newest;
-  int minor = -1;
+  int minor{};
   const char* first = text.data() + 2;
   const char* last = text.data() + text.size();
   const auto [end, error] = std::from_chars(first, last, minor);

@@ -81,7 +81,6 @@ struct VersionProfile {
   // Rounding
   bool one_division_keeps_size = false;  // up to 2.3: divisions 1 leaves sizes above 512 unrounded
   bool roundup_zero_in_list = true;      // list values may be 0 (2.4 on)
-  bool roundup_rest_from_last_key = false;  // `>` overwrites the last key's entry (up to 2.9)
 
   // Options and their limits
   bool has_expandable = true;          // 2.1
@@ -89,7 +88,6 @@ struct VersionProfile {
   bool has_background_threads = true;  // 2.6
   bool has_non_split_rounding = true;  // 2.6
   bool has_capture_reuse = true;       // 2.9
-  bool has_fraction_option = true;     // 2.10, with pinned_reserve_segment_size_mb
   bool has_large_segment_size = true;  // 2.11
   bool has_throw_on_oom = true;        // 2.12, with pinned_free_catch_all
   bool has_pinned_limits = true;       // 2.13
@@ -128,7 +126,7 @@ struct VersionProfile {
   HostStatsForm host_stats = HostStatsForm::kActive;
   bool host_free_counts = true;  // a free without events lowers active_… (not 2.10 … 2.12)
   bool host_event_counts_size = true;  // the end of its events lowers active_bytes by the block's
-                                       // size, not by -1 (not 2.8 … 2.12)
+                                       // size, not by -1 (2.13)
   bool has_host_pools = true;          // private pools, for graphs (2.12 on)
   bool host_pool_buckets = true;       // statistics by bucket are kept per pool (2.15)
   bool host_flush_ends_events = true;  // of private pools; fails over them in 2.13, 2.14

@@ -14,7 +14,6 @@ namespace {
 // Rules that place blocks alike.
 bool place_alike(const model::VersionProfile& a, const model::VersionProfile& b) {
   return a.tie == b.tie && a.one_division_keeps_size == b.one_division_keeps_size &&
-         a.roundup_rest_from_last_key == b.roundup_rest_from_last_key &&
          a.expandable_in_private_pools == b.expandable_in_private_pools &&
          a.expandable_split_by_option == b.expandable_split_by_option && a.scope == b.scope &&
          a.scoped_empty_cache == b.scoped_empty_cache && a.fallback == b.fallback;

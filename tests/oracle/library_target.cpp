@@ -380,6 +380,7 @@ class LibraryTarget final : public CommandTarget {
   model::DeviceStats stats(int device) override {
     return stats_of(torch::getDeviceStats(static_cast<c10::DeviceIndex>(device)));
   }
+  bool undefined_in_library() override { return false; }
   model::HostTarget& host() override { return *host_; }
 
  private:

@@ -16,6 +16,7 @@
 #include "model/command_runner.h"
 #include "tests/oracle/compare.h"
 #include "tests/oracle/library_target.h"
+#include "tests/oracle/pool_walks.h"
 #include "tests/oracle/speed.h"
 #include "tests/support/answer_digest.h"
 #include "tests/support/golden_commands.h"
@@ -269,6 +270,10 @@ static int run_mode(int argc, char** argv) {
   if (mode == "expect" && !file.empty()) return expect(file);
   if (mode == "speed" && !file.empty()) return speed(file, options);
   if (mode == "list") return print_list(options);
+  if (mode == "pool-walks") {
+    oracle::print_pool_walks();
+    return 0;
+  }
   if (mode == "fuzz") return fuzz(options);
   std::cerr << "usage: oracle run|annotate FILE [--memory BYTES] | oracle fuzz [--seed N] [--lists "
                "N] …\n";

@@ -1,6 +1,7 @@
 // Checks of the allocator's whole state, for tests: slow, touches every block.
 #pragma once
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -71,7 +72,9 @@ class InvariantCheck {
     if (block.active && !block.mapped) return at(block, "active but not mapped");
     if (!block.mapped && !block.expandable) return at(block, "unmapped outside a range");
     if (block.free && block.active) return at(block, "active and free");
-    const bool waits = a_.blocks_.events(index) > 0 || block.deferred;
+    const std::vector<BlockIndex>& deferred = a_.deferred_;
+    const bool waits = a_.blocks_.events(index) > 0 ||
+                       std::find(deferred.begin(), deferred.end(), index) != deferred.end();
     if (!block.allocated && block.active && !waits) return at(block, "active without a reason");
     if (block.allocated && waits) return at(block, "allocated and waiting");
     return {};

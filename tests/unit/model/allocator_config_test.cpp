@@ -451,3 +451,34 @@ TEST_CASE("segment sizes") {
   other.large_segment_size = 11 * kMiB;
   CHECK(segment_bytes(2 * kMiB, other) == 11 * kMiB);
 }
+
+// Asked of the libraries of 2.12, 2.13 and 2.15.
+TEST_CASE("in the environment an open list anywhere comes before every other complaint") {
+  const char* const text = "backend:foo,roundup_power2_divisions:[";
+  for (const char* version : {"2.10", "2.12", "2.15"}) {
+    CHECK(error_of(text, version) ==
+          "Expected closing bracket ']' in ConfigTokenizer but reached end of config");
+  }
+}
+
+TEST_CASE("a list that is open at once") {
+  for (const VersionProfile& profile : version_profiles()) {
+    INFO(profile.name);
+    const std::string version(profile.name);
+    const bool lexer = profile.minor < 10;
+    CHECK(error_of("roundup_power2_divisions:[", version.c_str()).empty() == lexer);
+    const std::string open = error_of("roundup_power2_divisions:[128:2", version.c_str());
+    if (lexer) {
+      CHECK(open == (profile.minor < 8 ? "roundup_power2_divisions: the list has no closing ]"
+                                       : "Error parsing CachingAllocator settings, expected ,"));
+    }
+  }
+}
+
+TEST_CASE("warnings are those of the string that was read last") {
+  const VersionProfile& profile = version_profile("2.15");
+  AllocatorConfig config = config_of("backend:cudaMallocAsync,max_split_size_mb:64", "2.15");
+  REQUIRE(config.warnings.size() == 1);
+  REQUIRE(apply_config("expandable_segments:True", profile, ConfigOrigin::kRunTime, config).ok());
+  CHECK(config.warnings.empty());
+}

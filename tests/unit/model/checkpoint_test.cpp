@@ -152,3 +152,44 @@ TEST_CASE("lists with checkpoints are checked and written back") {
   REQUIRE(list.ok());
   CHECK(format_commands(list.value()) == text);
 }
+
+TEST_CASE("a checkpoint of a pool that is gone cannot be put back") {
+  const ListResult result =
+      run_list(kPool +
+                   "checkpoint k 1\nfree a\nfree c\nend_pool 1\nrelease_pool 1\n"
+                   "empty_cache\nrestore k\n",
+               "2.15");
+  CHECK(result.results.back().message == "Could not find the private pool");
+}
+
+// The pool has come again, with another segment at the same address.
+TEST_CASE("a segment that is smaller or larger than it was cannot be put back") {
+  const std::string gone = "end_pool 1\nrelease_pool 1\nempty_cache\nbegin_pool 1\n";
+  const std::string larger = kPool + "checkpoint k 1\nfree a\nfree c\n" + gone;
+  const ListResult into_larger = run_list(larger + "alloc d 30MiB\nrestore k\n", "2.15");
+  CHECK(address_of(into_larger, "d") == address_of(into_larger, "a"));
+  CHECK(into_larger.results.back().message == "The pool cannot be put back");
+  const std::string smaller =
+      "begin_pool 1\nalloc a 40MiB\nfree a\nalloc b 12MiB\ncheckpoint k 1\nfree b\n" + gone;
+  const ListResult into_smaller = run_list(smaller + "alloc d 12MiB\nrestore k\n", "2.15");
+  CHECK(address_of(into_smaller, "d") == address_of(into_smaller, "a"));
+  CHECK(into_smaller.results.back().message == "The pool cannot be put back");
+}
+
+TEST_CASE("a segment in which a later block still waits cannot be put back") {
+  const ListResult result = run_list(
+      kPool + "checkpoint k 1\nrecord_stream c 2\nwork 2\nend_pool 1\nfree c\nrestore k\n", "2.15");
+  CHECK(result.results.back().message == "The pool cannot be put back");
+}
+
+TEST_CASE("what is put back is cut as it was, whatever the settings say by now") {
+  const ListResult result = run_list(
+      "begin_pool 1\nalloc a 40MiB\nfree a\nalloc b 25MiB\nalloc c 3MiB\ncheckpoint k 1\n"
+      "settings max_split_size_mb:21\nfree b\nfree c\nrestore k\n",
+      "2.15");
+  REQUIRE(result.results.back().outcome == "ok");
+  const auto& blocks = result.devices[0].segments.front().blocks;
+  REQUIRE(blocks.size() == 3);
+  CHECK(blocks[0].size == 25 * kMiB);
+  CHECK(blocks[1].size == 3 * kMiB);
+}

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tests/support/catch.h"
+#include "tests/support/run_list.h"
 
 using namespace fragscope;
 using namespace fragscope::model;
@@ -162,4 +163,18 @@ TEST_CASE("every command has its word") {
   CHECK(command_word(CommandKind::kAlloc) == "alloc");
   CHECK(command_word(CommandKind::kResetAccumulatedStats) == "reset_accumulated_stats");
   CHECK(command_word(static_cast<CommandKind>(200)) == "unknown");
+}
+
+TEST_CASE("a request without a stream is one on the default stream") {
+  const ListResult result = run_list("alloc a 1MiB\nalloc b 30MiB\nhost_alloc c 64\n", "2.15");
+  for (const SegmentSnapshot& segment : result.devices[0].segments) CHECK(segment.stream == 0);
+  CHECK(run_list("alloc a 4MiB 0\nfree a\nalloc b 4MiB\n", "2.15").devices[0].segments.size() == 1);
+}
+
+TEST_CASE("what creating a pool answers") {
+  const std::string unused = "create_pool 1\nrelease_pool 1\ncreate_pool 1\n";
+  const ListResult result = run_list(unused, "2.15");
+  CHECK(result.results[0].outcome == "ok");
+  CHECK(result.results[2].outcome == "error");
+  CHECK(result.results[2].message == "it->second->use_count > 0 INTERNAL ASSERT FAILED");
 }

@@ -48,7 +48,6 @@ TEST_CASE("a block, a snapshot and an answer begin empty") {
   CHECK_FALSE(block.active);
   CHECK(block.mapped);
   CHECK_FALSE(block.has_uses);
-  CHECK_FALSE(block.deferred);
   CHECK_FALSE(block.free);
   CHECK_FALSE(block.expandable);
   CHECK_FALSE(block.is_split());

@@ -176,3 +176,26 @@ TEST_CASE("half of a device's window is for memory, half for address ranges") {
   CHECK_FALSE(memory.reserve_range(kDevicePage));
   CHECK(kMaxDevices == 8);
 }
+
+TEST_CASE("what an alignment leaves out in front is a hole of its size") {
+  LocalCapacity book(LocalCapacity::kUnlimited);
+  DeviceMemory memory(0, book);
+  const auto first = memory.reserve_range(kDevicePage, kDevicePage);
+  const auto aligned = memory.reserve_range(4 * kDevicePage, 8 * kDevicePage);
+  REQUIRE(*aligned > *first + kDevicePage);
+  const uint64_t left = *aligned - (*first + kDevicePage);
+  CHECK(memory.reserve_range(left + kDevicePage, kDevicePage) == *aligned + 4 * kDevicePage);
+  CHECK(memory.reserve_range(left, kDevicePage) == *first + kDevicePage);
+}
+
+TEST_CASE("the largest small allocation goes back into its page") {
+  LocalCapacity book(64 * kMiB);
+  DeviceMemory memory(0, book);
+  const auto low = memory.allocate(kSmallDeviceAllocation);
+  const auto high = memory.allocate(kSmallDeviceAllocation);
+  REQUIRE(*high == *low + kSmallDeviceAllocation);
+  CHECK(memory.release(*low) == kSmallDeviceAllocation);
+  CHECK(book.used() == kDevicePage);
+  CHECK(memory.allocate(kDevicePage) == *low + kDevicePage);
+  CHECK(memory.allocate(512) == *low);
+}

@@ -223,3 +223,15 @@ TEST_CASE("a bin that is walked far by a search becomes a tree, whatever the ord
   CHECK(pair.same());
   CHECK(pair.set.bytes() == chained);
 }
+
+TEST_CASE("a free set has heads for the powers of two between its smallest and its largest block") {
+  Pair pair;
+  CHECK(pair.set.bytes() == 0);
+  pair.insert(pair.fresh(512 << 10, 512, 0));
+  CHECK(pair.set.bytes() == 8 * sizeof(BlockIndex));
+  pair.insert(pair.fresh(512 << 13, 512 << 20, 0));
+  CHECK(pair.set.bytes() == 32 * sizeof(BlockIndex));
+  pair.insert(pair.fresh(512 << 9, 512 << 22, 0));
+  CHECK(pair.set.bytes() == 40 * sizeof(BlockIndex));
+  CHECK(pair.same());
+}

@@ -249,3 +249,59 @@ TEST_CASE("host addresses are a window of 16 TiB") {
   CHECK(addresses.take(1ull << 44).has_value());
   CHECK_FALSE(addresses.take(1).has_value());
 }
+
+TEST_CASE("a pinned block that was given back is nobody's, whoever has its place in the books") {
+  struct Idle final : StreamClock {
+    uint64_t submitted(DeviceStream) override { return 0; }
+    uint64_t completed(DeviceStream) override { return 0; }
+  } clock;
+  SimulatedHostMemory memory;
+  const VersionProfile& profile = version_profile("2.15");
+  HostAllocator allocator(parse_config("", profile).value(), profile, memory, clock);
+  const uint64_t gone = allocator.allocate(4096).address;
+  REQUIRE(allocator.allocate(4096).address > gone);
+  REQUIRE(allocator.free(gone));
+  allocator.empty_cache();
+  const uint64_t other = allocator.allocate(1 << 20).address;  // does not fit where it was
+  REQUIRE(other != gone);
+  CHECK_FALSE(allocator.free(gone));
+  CHECK(allocator.free(other));
+}
+
+TEST_CASE("a pinned request of nothing has no address and no size") {
+  const ListResult result = run_list("host_alloc a 0\n", "2.15");
+  CHECK(result.results[0].outcome == "null");
+  CHECK(result.results[0].address.value_or(0) == 0);
+  CHECK(result.results[0].block_size.value_or(0) == 0);
+}
+
+TEST_CASE("a host pool with a user outlives the flush") {
+  for (const char* version : {"2.12", "2.14", "2.15"}) {
+    const ListResult result = run_list(
+        "host_begin_pool 1\nhost_end_pool 1\nhost_begin_pool 1\nhost_end_pool 1\n"
+        "host_release_pool 1\nhost_empty_cache\nhost_release_pool 1\n",
+        version);
+    CHECK(result.results.back().outcome == "ok");
+  }
+}
+
+TEST_CASE("under the scope of a host pool that is gone, requests go to the default pool") {
+  const std::string list =
+      "host_begin_pool 1\nhost_release_pool 1\nhost_empty_cache\nhost_alloc a 1000\n"
+      "host_free a\nhost_end_pool 1\nhost_alloc b 1000\n";
+  const ListResult result = run_list(list, "2.15");
+  CHECK(result.results[6].address == result.results[3].address);
+  CHECK(result.results[6].host_calls.empty());
+}
+
+TEST_CASE("in 2.8 to 2.12 the end of its events does not lower active_bytes") {
+  const std::string list =
+      "host_alloc a 4096\nwork 1\nhost_record a 1\nhost_free a\ncomplete 1\nhost_alloc b 64\n";
+  for (const VersionProfile& profile : version_profiles()) {
+    if (profile.host_stats == HostStatsForm::kNone) continue;
+    const auto stats = run_list(list, std::string(profile.name)).host;
+    REQUIRE(stats);
+    const bool by_size = profile.minor > 12;
+    CHECK(stats->active_bytes.current == (by_size ? 64 : 4096 + 1 + 64));
+  }
+}

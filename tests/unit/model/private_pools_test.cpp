@@ -165,3 +165,59 @@ TEST_CASE(
           PoolId{1, 0}.slot_in_map(64));
   }
 }
+
+TEST_CASE("a pool's scope is opened once; in 2.1 and 2.2 as often as one likes") {
+  for (const VersionProfile& profile : version_profiles()) {
+    INFO(profile.name);
+    Device d("", std::string(profile.name).c_str());
+    REQUIRE(d.allocator.begin_pool({0, 1}, 1));
+    CHECK(d.allocator.begin_pool({0, 1}, 2) == (profile.minor < 3));
+    CHECK(d.allocator.last_error() ==
+          (profile.minor < 3 ? "" : "beginAllocateToPool: already recording to mempool_id"));
+  }
+}
+
+TEST_CASE("misuse of pools: what it says, and after what PyTorch's own books are wrong") {
+  for (const VersionProfile& profile : version_profiles()) {
+    INFO(profile.name);
+    const bool by_stream = profile.minor < 3;
+    const std::string version(profile.name);
+    Device ended("", version.c_str());
+    CHECK_FALSE(ended.allocator.end_pool({0, 1}));
+    CHECK(ended.allocator.last_error() ==
+          (by_stream ? "it != stream_to_pool_map.end() INTERNAL ASSERT FAILED"
+                     : "endAllocatePool: not currently recording to mempool_id"));
+    CHECK(ended.allocator.undefined_in_library() == by_stream);
+
+    Device released("", version.c_str());
+    CHECK_FALSE(released.allocator.release_pool({0, 1}));
+    CHECK(released.allocator.last_error() == "it != graph_pools.end() INTERNAL ASSERT FAILED");
+    const MallocResult block = released.in_pool({0, 1}, kMiB);
+    REQUIRE(released.allocator.release_pool({0, 1}));
+    CHECK_FALSE(released.allocator.undefined_in_library());
+    CHECK_FALSE(released.allocator.release_pool({0, 1}));
+    CHECK(released.allocator.last_error() == "uc >= 0 INTERNAL ASSERT FAILED");
+    CHECK(released.allocator.undefined_in_library());
+    released.allocator.free(block.address);
+
+    Device unused("", version.c_str());
+    unused.in_pool({0, 1}, kMiB);
+    REQUIRE(unused.allocator.release_pool({0, 1}));
+    CHECK_FALSE(unused.allocator.begin_pool({0, 1}));
+    CHECK(unused.allocator.last_error() == "it->second->use_count > 0 INTERNAL ASSERT FAILED");
+    CHECK(unused.allocator.undefined_in_library() == by_stream);
+    CHECK_FALSE(unused.allocator.create_pool({0, 1}, {}));
+  }
+}
+
+// The search opens a scope of the pool, which fails, and leaves its user behind.
+TEST_CASE("a pool for out-of-memory whose scope is open gets a user from the search that fails") {
+  Device d("", "2.15", 100);
+  REQUIRE(d.allocator.create_pool({0, 1}, {true, false}));
+  REQUIRE(d.allocator.begin_pool({0, 1}, 5));
+  CHECK(d.allocator.malloc(200 * kMiB, 0).outcome == MallocOutcome::kAssertion);
+  CHECK(d.allocator.release_pool({0, 1}));
+  CHECK(d.allocator.release_pool({0, 1}));
+  CHECK(d.allocator.release_pool({0, 1}));
+  CHECK_FALSE(d.allocator.release_pool({0, 1}));
+}
