@@ -35,7 +35,7 @@ const CachingAllocator::PrivatePool* CachingAllocator::pool_to_checkpoint(PoolId
 }
 
 std::optional<PoolCheckpoint> CachingAllocator::checkpoint(PoolId id) {
-  insert_deferred_events();
+  if (profile_.checkpoint_records_events) insert_deferred_events();
   const PrivatePool* const pool = pool_to_checkpoint(id);
   if (pool == nullptr) return std::nullopt;
   PoolCheckpoint state{id, {}};
@@ -97,8 +97,7 @@ bool CachingAllocator::put_back(const std::vector<CheckpointBlock>& blocks, Bloc
   for (const CheckpointBlock& wanted : blocks) {
     const bool unmapped_rest = &wanted == &blocks.back() && at != kNone && !blocks_[at].mapped;
     if (unmapped_rest) {
-      free_unheld(blocks, taken, delta);
-      return true;
+      return free_unheld(blocks, taken, delta);
     }
     if (at == kNone || blocks_[at].active || !blocks_[at].mapped) return false;
     if (blocks_[at].size < wanted.size || blocks_[at].address != wanted.address) return false;
@@ -110,21 +109,23 @@ bool CachingAllocator::put_back(const std::vector<CheckpointBlock>& blocks, Bloc
     at = blocks_[taken.back()].next;
   }
   if (at != kNone) return false;
-  free_unheld(blocks, taken, delta);
-  return true;
+  return free_unheld(blocks, taken, delta);
 }
 
 // No block of a checkpoint waits for events, so those that were free have no free neighbours: each
-// comes back as large as it was.
-void CachingAllocator::free_unheld(const std::vector<CheckpointBlock>& blocks,
+// comes back as large as it was. Up to 2.3 one that had been freed under a scope could lie beside
+// another: PyTorch finds the two joined and fails a check.
+bool CachingAllocator::free_unheld(const std::vector<CheckpointBlock>& blocks,
                                    const std::vector<BlockIndex>& taken, CheckpointDelta& delta) {
   for (size_t i = 0; i < taken.size(); ++i) {
     if (blocks[i].allocated) {
       delta.allocated.push_back(blocks[i].address);
-    } else {
-      free_block(taken[i]);
+      continue;
     }
+    free_block(taken[i]);
+    if (i > 0 && !blocks[i - 1].allocated) return false;
   }
+  return true;
 }
 
 }  // namespace fragscope::model

@@ -88,7 +88,6 @@ void CachingAllocator::process_events() {
       finish_event(index);
     }
   }
-  if (ended_holds_.empty()) return;
   for (const Hold& hold : std::exchange(ended_holds_, {})) {
     if (is_held(hold)) finish_event(hold.block);
   }

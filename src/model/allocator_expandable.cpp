@@ -97,7 +97,6 @@ BlockIndex CachingAllocator::take_expandable(const Request& request) {
     if (!map_block(next, std::min(missing, blocks_[next].size))) return kNone;
     candidate = next;
   }
-  erase_free(candidate);
   return candidate;
 }
 

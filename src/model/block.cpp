@@ -31,6 +31,7 @@ void BlockTable::set_range(BlockIndex index, uint32_t range) {
 // One or two blocks to a bucket.
 void BlockTable::grow_map() const {
   const std::vector<BlockIndex> old = std::exchange(buckets_, {});
+  // tuning: the map grows
   const size_t size = old.empty() ? kFirstBuckets : old.size() * 2;
   buckets_.assign(size, kNone);
   shift_ = 32;

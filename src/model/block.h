@@ -175,6 +175,7 @@ FRAGSCOPE_HOT BlockIndex BlockTable::find_allocated(uint64_t address) const {
 }
 
 FRAGSCOPE_HOT void BlockTable::link(BlockIndex index) const {
+  // tuning: when the map grows
   if (linked_ == 2 * buckets_.size()) [[unlikely]]
     grow_map();
   BlockIndex& bucket = buckets_[bucket_of(slab_[index].address)];

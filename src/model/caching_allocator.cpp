@@ -229,11 +229,11 @@ MallocResult CachingAllocator::malloc_uncached(Request& request) {
     case Attempt::kRejected:
       return reject(request);
     case Attempt::kError:
-      return {MallocOutcome::kAssertion, kNone, 0, 0};
+      return {MallocOutcome::kAssertion, kNone, {}, {}};
     case Attempt::kFailed:
-      break;
+      return out_of_memory(request);
   }
-  return out_of_memory(request);
+  return {};
 }
 
 CachingAllocator::Attempt CachingAllocator::new_segment(const Request& request, bool retry,
@@ -308,7 +308,6 @@ MallocResult CachingAllocator::finish_malloc(const Request& request, BlockIndex 
 void CachingAllocator::fill_oom_facts(const Request& request) {
   const DeviceMemoryInfo info = provider_.memory_info();
   last_oom_.requested = request.requested;
-  last_oom_.rounded = request.rounded;
   last_oom_.segment = request.segment;
   last_oom_.device_free = info.free;
   last_oom_.device_total = info.total;

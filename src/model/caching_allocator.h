@@ -61,7 +61,6 @@ enum class EmptyCacheOutcome : uint8_t { kDone, kAssertion };
 // What PyTorch's out-of-memory message is made of.
 struct OomFacts {
   uint64_t requested = 0;
-  uint64_t rounded = 0;      // size of the trace entry
   uint64_t segment = 0;      // "Tried to allocate"
   uint64_t device_free = 0;  // after the flush
   uint64_t device_total = 0;
@@ -261,7 +260,7 @@ class CachingAllocator {
   struct Arena {  // one stream of one pool
     uint64_t stream = 0;
     uint32_t pool = kNone;
-    uint32_t index = 0;                // of this arena
+    uint32_t index{};                  // of this arena
     PoolKind kind = PoolKind::kSmall;  // the pool's
     FreeSet free;
     std::vector<BlockIndex> unmapped;  // by address
@@ -360,7 +359,7 @@ class CachingAllocator {
   std::vector<BlockIndex> first_blocks(const PrivatePool& pool) const;
   void free_all(const PrivatePool& pool, CheckpointDelta& delta);
   bool put_back(const std::vector<CheckpointBlock>& blocks, BlockIndex at, CheckpointDelta& delta);
-  void free_unheld(const std::vector<CheckpointBlock>& blocks, const std::vector<BlockIndex>& taken,
+  bool free_unheld(const std::vector<CheckpointBlock>& blocks, const std::vector<BlockIndex>& taken,
                    CheckpointDelta& delta);
 
   // Expandable segments (allocator_expandable.cpp)
@@ -399,6 +398,7 @@ class CachingAllocator {
   uint32_t make_pool(PoolKind kind, uint32_t owner);
   uint32_t arena_of(uint32_t pool, uint64_t stream) {
     const std::vector<uint32_t>& arenas = pools_[pool].arenas;
+    // tuning: most programs have one stream
     if (!arenas.empty() && arenas_[arenas.front()].stream == stream) return arenas.front();
     return find_arena(pool, stream);
   }
@@ -460,7 +460,6 @@ class CachingAllocator {
   std::vector<Hold> ended_holds_;     // complete_block()
   std::unordered_map<BlockIndex, std::vector<StreamUse>> uses_;
   std::optional<uint64_t> allowed_;  // bytes, by the memory fraction
-  double fraction_ = 1.0;
   uint32_t next_number_ = 0;
   uint64_t outside_reserved_ = 0;
   uint64_t outstanding_ = 0;  // events and holds

@@ -158,7 +158,7 @@ std::string json_escape(std::string_view text) {
     if (static_cast<unsigned char>(c) >= 0x20) {
       escaped += c;
     } else {
-      char code[8];
+      char code[sizeof "\\u0000"];
       std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(c));
       escaped += code;
     }

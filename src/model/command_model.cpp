@@ -1,6 +1,7 @@
 // The allocator model as the target of command lists.
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <utility>
 
 #include "model/caching_allocator.h"
@@ -139,7 +140,6 @@ class Model final : public ModelTarget {
     return on(device).end_capture() ? "" : "no capture is under way";
   }
   std::string checkpoint(int device, PoolId id, uint32_t checkpoint) override {
-    checkpoints_.resize(std::max<size_t>(checkpoints_.size(), checkpoint + 1));
     checkpoints_[checkpoint] = on(device).checkpoint(id);
     return checkpoints_[checkpoint] ? "" : std::string(on(device).last_error());
   }
@@ -171,7 +171,7 @@ class Model final : public ModelTarget {
   AllocatorConfig config_;
   Trace trace_;
   std::deque<ModelDevice> devices_;
-  std::vector<std::optional<PoolCheckpoint>> checkpoints_;
+  std::map<uint32_t, std::optional<PoolCheckpoint>> checkpoints_;
   std::unique_ptr<ModelHostTarget> host_;
 };
 

@@ -34,9 +34,9 @@ class ModelHost final : public ModelHostTarget {
 
   AllocReply alloc(int device, uint64_t size, uint64_t stream) override {
     const HostReply reply = allocator_.allocate(size, {device, stream});
-    if (reply.outcome == HostReply::Outcome::kNull) return {"null", 0, {}, {}};
+    if (reply.outcome == HostReply::Outcome::kNull) return {"null", {}, {}, {}};
     if (reply.outcome == HostReply::Outcome::kFailed) {
-      return {"error", 0, {}, "CUDA error: out of memory"};
+      return {"error", {}, {}, "CUDA error: out of memory"};
     }
     return {"ok", reply.address, reply.block_size, {}};
   }

@@ -53,7 +53,7 @@ Result<double> read_double(const std::string& text) {
 Result<double> read_whole_decimal(std::string_view text) {
   std::istringstream stream{std::string(text)};
   stream.imbue(std::locale::classic());
-  double value = 0;
+  double value{};
   if (stream >> value && stream.peek() == std::istringstream::traits_type::eof()) return value;
   return Error{ErrorCode::kInvalidArgument, "not a decimal number"};
 }

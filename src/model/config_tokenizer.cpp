@@ -40,9 +40,11 @@ class Tokenizer : ConfigReader {
     return std::nullopt;
   }
 
-  // The library looks for the backend before anything else; names are not looked at here.
+  // The library looks for the first backend before anything else; neither its name nor other keys
+  // are looked at here, nor what stands behind it.
   ConfigFailure find_backend() {
     for (at_ = 0; at_ < tokens_.size(); ++at_) {
+      if (tokens_[at_] == "backend") return to_value();
       if (ConfigFailure failure = skip_value()) return failure;
       ++at_;
     }

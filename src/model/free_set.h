@@ -116,7 +116,7 @@ class FreeSet {
 
   std::array<uint64_t, kWords> used_{};  // bins in use
   uint32_t used_words_ = 0;              // words of it that are not 0
-  uint32_t first_bin_ = 0;               // the bins that there are heads of: from here on,
+  uint32_t first_bin_{};                 // the bins that there are heads of: from here on,
   uint32_t bins_ = 0;                    // so many
   std::vector<BlockIndex> heads_;        // first block of each, or kTree
   std::unique_ptr<std::map<uint32_t, Tree>> trees_;  // by bin; made by the first one
@@ -125,8 +125,9 @@ class FreeSet {
 // The quick ways are here so that the allocator has them without a call.
 
 FRAGSCOPE_HOT constexpr uint32_t FreeSet::bin_of(uint64_t size) {
-  const uint64_t units = size >> 9;
   // tuning: how fine the bins are
+  const uint64_t units = size >> 9;
+  // tuning: the same
   const auto shift = static_cast<uint32_t>(std::bit_width(units | (kUnits - 1))) - 4;
   return shift * kPerPower + static_cast<uint32_t>(units >> shift);
 }

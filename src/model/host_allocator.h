@@ -98,7 +98,7 @@ class HostAllocator {
   };
   struct Event {
     DeviceStream stream;
-    uint64_t position = 0;
+    uint64_t position{};
     uint32_t block{};
   };
   struct BucketStat {

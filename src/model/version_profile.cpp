@@ -69,6 +69,7 @@ constexpr VersionProfile make_profile(int minor) {
   p.newest_scope_first = minor >= 10;
   p.scope_by_stream = minor < 3;
   p.scope_drops_uses = minor >= 4;
+  p.checkpoint_records_events = minor >= 4;
   p.fallback = fallback_rule(minor);
   p.has_no_split_pools = minor >= 10;
   p.has_device_alloc_counters = minor >= 3;
@@ -105,7 +106,7 @@ ProfileMatch find_version_profile(std::string_view text) {
 Result<ProfileMatch> asked_version_profile(std::string_view text) {
   const ProfileMatch match = find_version_profile(text);
   if (match.exact) return match;
-  int major = 0;
+  int major{};
   const char* last = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data(), last, major);
   int minor = 0;

@@ -109,9 +109,10 @@ struct VersionProfile {
   // Scopes and private pools
   ScopeRule scope = ScopeRule::kOnlyCaptureBlocks;
   ScopedEmptyCache scoped_empty_cache = ScopedEmptyCache::kFreeablePools;
-  bool newest_scope_first = true;  // 2.10
-  bool scope_by_stream = false;    // a map from stream to pool (up to 2.2)
-  bool scope_drops_uses = true;    // uses recorded under a scope end with it (2.4 on)
+  bool newest_scope_first = true;         // 2.10
+  bool scope_by_stream = false;           // a map from stream to pool (up to 2.2)
+  bool scope_drops_uses = true;           // uses recorded under a scope end with it (2.4 on)
+  bool checkpoint_records_events = true;  // of what was freed under a scope (2.4 on)
   FallbackRule fallback = FallbackRule::kBeforeRelease;
   bool has_no_split_pools = true;  // 2.10
 

@@ -2,6 +2,7 @@
 #include "model/allocator_config.h"
 
 #include <cerrno>
+#include <locale>
 #include <map>
 #include <string>
 #include <vector>
@@ -453,11 +454,37 @@ TEST_CASE("segment sizes") {
 }
 
 // Asked of the libraries of 2.12, 2.13 and 2.15.
-TEST_CASE("in the environment an open list anywhere comes before every other complaint") {
-  const char* const text = "backend:foo,roundup_power2_divisions:[";
+TEST_CASE("in the environment what is open or missing up to the first backend comes first") {
+  const std::string flag = "release_lock_on_cudamalloc:x";
+  const std::string bad_flag =
+      "Expected 'True' or 'False' at index 2 in ConfigTokenizer but got 'x'";
+  const std::string open =
+      "Expected closing bracket ']' in ConfigTokenizer but reached end of config";
+  const std::string missing = "Index out of bounds in ConfigTokenizer";
+  const struct {
+    std::string behind;
+    std::string error;
+  } rows[] = {
+      {",backend:foo", bad_flag},
+      {",backend", missing},
+      {",backend:", missing},
+      {",backend:native,foo", bad_flag},
+      {",foo", missing},
+      {",max_split_size_mb:[", open},
+      {",foo,backend:native", missing},
+      {",backend:foo,foo", bad_flag},
+      {",backend:native,max_split_size_mb:[", bad_flag},
+      {",backend:[,max_split_size_mb:[", bad_flag},
+  };
   for (const char* version : {"2.10", "2.12", "2.15"}) {
-    CHECK(error_of(text, version) ==
-          "Expected closing bracket ']' in ConfigTokenizer but reached end of config");
+    for (const auto& row : rows) {
+      INFO(row.behind);
+      CHECK(error_of((flag + row.behind).c_str(), version) == row.error);
+    }
+    CHECK(error_of("backend:native,foo", version) ==
+          "Unrecognized key 'foo' in CUDA allocator config.");
+    CHECK(error_of("backend:foo,roundup_power2_divisions:[", version) ==
+          "Unknown allocator backend, options are native and cudaMallocAsync");
   }
 }
 
@@ -466,7 +493,11 @@ TEST_CASE("a list that is open at once") {
     INFO(profile.name);
     const std::string version(profile.name);
     const bool lexer = profile.minor < 10;
-    CHECK(error_of("roundup_power2_divisions:[", version.c_str()).empty() == lexer);
+    for (const ConfigOrigin origin : {ConfigOrigin::kEnvironment, ConfigOrigin::kRunTime}) {
+      CHECK(error_of("roundup_power2_divisions:[", version.c_str(), origin) ==
+            (lexer ? ""
+                   : "Expected closing bracket ']' in ConfigTokenizer but reached end of config"));
+    }
     const std::string open = error_of("roundup_power2_divisions:[128:2", version.c_str());
     if (lexer) {
       CHECK(open == (profile.minor < 8 ? "roundup_power2_divisions: the list has no closing ]"
@@ -481,4 +512,39 @@ TEST_CASE("warnings are those of the string that was read last") {
   REQUIRE(config.warnings.size() == 1);
   REQUIRE(apply_config("expandable_segments:True", profile, ConfigOrigin::kRunTime, config).ok());
   CHECK(config.warnings.empty());
+}
+
+TEST_CASE("the smallest split limit that a release takes") {
+  for (const VersionProfile& profile : version_profiles()) {
+    INFO(profile.name);
+    const bool refused =
+        !error_of("max_split_size_mb:20", std::string(profile.name).c_str()).empty();
+    CHECK(refused == profile.exclusive_minimum);
+    CHECK(error_of("max_split_size_mb:21", std::string(profile.name).c_str()).empty());
+  }
+}
+
+TEST_CASE("a decimal number is read whole, whatever the locale of the program") {
+  struct Comma : std::numpunct<char> {
+    char do_decimal_point() const override { return ','; }
+  };
+  const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Comma));
+  const auto value = read_whole_decimal("0.5");
+  const bool comma_is_read = read_whole_decimal("0,5").ok();
+  std::locale::global(before);
+  REQUIRE(value.ok());
+  CHECK(value.value() == 0.5);
+  CHECK_FALSE(comma_is_read);
+  CHECK_FALSE(read_whole_decimal("0.5x").ok());
+  CHECK_FALSE(read_whole_decimal("x").ok());
+  CHECK_FALSE(read_whole_decimal("").ok());
+}
+
+TEST_CASE(
+    "a request of nothing rounds to the smallest block, a size beyond 64 bits to the largest") {
+  for (const VersionProfile& profile : version_profiles()) {
+    CHECK(round_request(0, AllocatorConfig{}, profile) == 512);
+  }
+  CHECK(saturated_bytes(18446744073709551616.0) == UINT64_MAX);
+  CHECK(saturated_bytes(9223372036854775808.0) == uint64_t{1} << 63);
 }

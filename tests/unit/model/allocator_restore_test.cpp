@@ -280,3 +280,114 @@ TEST_CASE("of equal free blocks in a restored state each release takes its own")
   CHECK(allocator.malloc(bytes).address == (first_made ? high : low));
   CHECK(allocator.malloc(bytes).address == (first_made ? low : high));
 }
+
+namespace {
+
+SegmentSnapshot mapped(uint64_t address, uint64_t size, BlockState state, PoolKind kind) {
+  SegmentSnapshot segment;
+  segment.address = address;
+  segment.total_size = size;
+  segment.kind = kind;
+  segment.is_expandable = true;
+  segment.blocks = {{address, size, size, state}};
+  if (state != BlockState::kInactive) {
+    segment.allocated_size = segment.active_size = segment.requested_size = size;
+  }
+  return segment;
+}
+
+}  // namespace
+
+// In any order: what lies between two of them, or exactly fills it, is of their range.
+TEST_CASE("mapped parts of one range are put back in any order") {
+  constexpr uint64_t kAt = uint64_t{1} << 44;
+  constexpr uint64_t kPage = 20 * kMiB;
+  std::vector<SegmentSnapshot> parts;
+  for (const uint64_t page : {0, 2, 3, 5}) {
+    parts.push_back(mapped(kAt + page * kPage, kPage,
+                           page == 2 ? BlockState::kInactive : BlockState::kAllocated,
+                           PoolKind::kLarge));
+  }
+  for (const std::vector<size_t>& order : std::vector<std::vector<size_t>>{
+           {0, 1, 2, 3}, {0, 3, 2, 1}, {0, 3, 1, 2}, {0, 2, 3, 1}, {0, 2, 1, 3}}) {
+    Machine machine("expandable_segments:True", "2.15");
+    std::vector<SegmentSnapshot> given;
+    for (const size_t at : order) given.push_back(parts[at]);
+    REQUIRE(machine.allocator.restore(given));
+    CHECK(check_invariants(machine.allocator).empty());
+    for (const size_t at : {0, 2, 3}) REQUIRE(machine.allocator.find(parts[at].address) != kNone);
+    // One range: the free page and the hole behind it, or before the last, are its neighbours.
+    const BlockTable& blocks = machine.allocator.blocks();
+    const BlockIndex last = machine.allocator.find(parts[3].address);
+    const BlockIndex hole = blocks[last].previous;
+    REQUIRE(hole != kNone);
+    CHECK_FALSE(blocks[hole].mapped);
+    CHECK(blocks[hole].size == kPage);
+    CHECK(blocks[hole].previous == machine.allocator.find(parts[2].address));
+    CHECK(blocks[blocks[last].next].previous == last);
+    BlockIndex at = machine.allocator.find(parts[0].address);
+    size_t count = 0;
+    for (uint64_t end = kAt; at != kNone; at = blocks[at].next, ++count) {
+      CHECK(blocks[at].address == end);
+      end += blocks[at].size;
+    }
+    CHECK(count == 7);  // four parts, two holes, the rest of the range
+  }
+}
+
+TEST_CASE("a part that does not fit behind the others has a range of its own") {
+  constexpr uint64_t kAt = uint64_t{1} << 44;
+  Machine machine("expandable_segments:True", "2.15");
+  const uint64_t range = (uint64_t{1} << 36) / 8 * 9;
+  const std::vector<SegmentSnapshot> parts = {
+      mapped(kAt, 20 * kMiB, BlockState::kAllocated, PoolKind::kLarge),
+      mapped(kAt + range - 20 * kMiB, 40 * kMiB, BlockState::kAllocated, PoolKind::kLarge)};
+  REQUIRE(machine.allocator.restore(parts));
+  const BlockTable& blocks = machine.allocator.blocks();
+  CHECK(blocks[machine.allocator.find(parts[1].address)].previous == kNone);
+}
+
+TEST_CASE("a range that was put back grows by the pages of its pool, beside new ranges") {
+  constexpr uint64_t kAt = uint64_t{1} << 44;
+  for (const PoolKind kind : {PoolKind::kSmall, PoolKind::kLarge}) {
+    const bool small = kind == PoolKind::kSmall;
+    const uint64_t page = (small ? 2 : 20) * kMiB;
+    Machine machine("expandable_segments:True", "2.15");
+    machine.segments.reserve(kMiB);
+    REQUIRE(machine.allocator.restore(
+        std::vector<SegmentSnapshot>{mapped(kAt, page, BlockState::kAllocated, kind)}));
+    const uint64_t before = machine.allocator.reserved_bytes();
+    // Another stream's range takes a slot of its own.
+    const MallocResult other = machine.allocator.malloc(small ? 512 : 2 * kMiB, 9);
+    REQUIRE(other.ok());
+    CHECK(machine.allocator.reserved_bytes() == before + page);
+    CHECK(check_invariants(machine.allocator).empty());
+    const BlockTable& blocks = machine.allocator.blocks();
+    CHECK(blocks.range(machine.allocator.find(kAt)) != blocks.range(other.block));
+  }
+}
+
+TEST_CASE(
+    "what was put back is found, whenever one first asked, and is as large as the rules say") {
+  Machine machine("max_split_size_mb:32", "2.15");
+  CHECK(machine.allocator.find(512) == kNone);  // from now on there is a map
+  SegmentSnapshot segment =
+      mapped(uint64_t{1} << 44, 32 * kMiB, BlockState::kAllocated, PoolKind::kLarge);
+  segment.is_expandable = false;
+  REQUIRE(machine.allocator.restore(std::vector<SegmentSnapshot>{segment}));
+  CHECK(machine.allocator.find(segment.address) != kNone);
+  CHECK(machine.allocator.stats().oversize_allocations.current == 1);
+  CHECK(machine.allocator.stats().oversize_segments.current == 1);
+}
+
+// The range is filled: its one block is not split, is no candidate, and counts.
+TEST_CASE("garbage collection ends where all that is old is one expandable block") {
+  for (const char* version : {"2.9", "2.15"}) {
+    Machine machine("garbage_collection_threshold:0.1", version);
+    const uint64_t all = (uint64_t{1} << 36) / 8 * 9 + 20 * kMiB;
+    REQUIRE(machine.allocator.restore(std::vector<SegmentSnapshot>{
+        mapped(uint64_t{1} << 44, all, BlockState::kInactive, PoolKind::kLarge)}));
+    REQUIRE(machine.allocator.set_memory_fraction(0.5));
+    CHECK(machine.allocator.malloc(all + kMiB).outcome == MallocOutcome::kOutOfMemory);
+  }
+}

@@ -621,3 +621,9 @@ TEST_CASE("a flush gives back all that still waits, however many have come and g
   CHECK(d.reserved() == 0);
   CHECK_FALSE(d.allocator.events_outstanding());
 }
+
+TEST_CASE("up to 2.3 one division leaves odd sizes, and one byte more than a MiB is split off") {
+  Device d("roundup_power2_divisions:1", "2.3");
+  CHECK(d.allocator.malloc(19 * kMiB - 1).block_size == 19 * kMiB - 1);
+  CHECK(d.allocator.malloc(19 * kMiB).block_size == 20 * kMiB);
+}

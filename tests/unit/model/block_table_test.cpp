@@ -160,7 +160,7 @@ TEST_CASE("a block table that is asked for an address late knows the blocks of b
   table[0].allocated = false;
   const size_t before = table.bytes();
   CHECK(table.find_allocated(512) == kNone);
-  CHECK(table.bytes() > before);
+  CHECK(table.bytes() >= before + 64 * sizeof(BlockIndex));
   for (uint64_t i = 2; i <= 100; ++i) {
     CHECK(table.find_allocated(512 * i) == (i % 3 != 0 ? i - 1 : kNone));
   }

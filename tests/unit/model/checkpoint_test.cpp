@@ -193,3 +193,35 @@ TEST_CASE("what is put back is cut as it was, whatever the settings say by now")
   CHECK(blocks[0].size == 25 * kMiB);
   CHECK(blocks[1].size == 3 * kMiB);
 }
+
+TEST_CASE("a checkpoint belongs to its device, whichever is in force when it is put back") {
+  const ListResult result = run_list(
+      "device 1\n" + kPool + "checkpoint k 1\nfree a\nfree c\ndevice 0\nrestore k\n", "2.15");
+  CHECK(result.results.back().outcome == "ok");
+  CHECK(result.devices[1].stats.allocated_bytes.all.current == 8 * kMiB);
+  CHECK(problem_of("checkpoint k 1\nrestore k 1\n") == "l:2: restore wants NAME");
+  CHECK(problem_of("checkpoint k 1\nrestore\n") == "l:2: restore wants NAME");
+}
+
+// Seen in the libraries of 2.1 to 2.15: from 2.4 on with the end of its uses, up to 2.12, and with
+// events for them later.
+TEST_CASE("what was freed under a scope before a checkpoint") {
+  const std::string list =
+      kPool + "record_stream c 2\nwork 2\nfree c\nend_pool 1\ncheckpoint k 1\n";
+  for (const VersionProfile& profile : version_profiles()) {
+    INFO(profile.name);
+    const CommandResult result = run_list(list, std::string(profile.name)).results.back();
+    CHECK(result.message ==
+          (profile.minor < 13 ? "" : "Events should have synchronized when checkpointing block"));
+    CHECK(result.trace.size() == (profile.minor >= 4 && profile.minor < 13 ? 1 : 0));
+  }
+}
+
+// Up to 2.3 such a block lies free beside another one, and PyTorch finds the two joined.
+TEST_CASE("a checkpoint with two free neighbours cannot be put back") {
+  const std::string list = kPool +
+                           "record_stream c 2\nwork 2\nfree c\nend_pool 1\ncheckpoint k 1\n"
+                           "complete 2\nalloc h 512\nrestore k\n";
+  CHECK(run_list(list, "2.3").results.back().message == "The pool cannot be put back");
+  CHECK(run_list(list, "2.4").results.back().outcome == "ok");
+}

@@ -70,3 +70,13 @@ TEST_CASE("statistics have the names that their release has") {
   since("num_oom_rejections\": 0", 12);
   since("reserved_bytes_by_private_pools.0_1.all.current\": 2097152", 13);
 }
+
+TEST_CASE("the answer begins with its facts and ends with what is undefined") {
+  const ListResult two =
+      run_list("begin_pool 1\nalloc a 30MiB\nalloc b 30MiB\ncheckpoint k 1\nrestore k\n", "2.12");
+  REQUIRE(two.undefined_from_line == 5u);
+  const std::string text =
+      list_result_json(two, version_profile("2.12"), {{"torch", "2.12"}, {"allocator", "model"}});
+  CHECK(text.rfind("{\n\"torch\": \"2.12\",\n\"allocator\": \"model\",\n\"results\": [\n", 0) == 0);
+  CHECK(text.find("\n\"undefined_from_line\": 5\n") != text.npos);
+}

@@ -71,7 +71,7 @@ TEST_CASE("a block, a snapshot and an answer begin empty") {
   CHECK(result.address == 0);
   CHECK(result.block_size == 0);
   const OomFacts facts;
-  CHECK(facts.requested + facts.rounded + facts.segment + facts.device_free == 0);
+  CHECK(facts.requested + facts.segment + facts.device_free == 0);
   CHECK(facts.device_total + facts.allocated + facts.private_free + facts.reserved == 0);
   CHECK_FALSE(facts.allowed);
   const FreeEntry entry;

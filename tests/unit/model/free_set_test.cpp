@@ -213,8 +213,10 @@ TEST_CASE("a bin that is walked far by a search becomes a tree, whatever the ord
   CHECK(pair.same_bound(kSize));
   CHECK(pair.set.bytes() == chained);
   CHECK(pair.same_bound(kSize + 512));
-  CHECK(pair.set.bytes() > chained + 1000 * sizeof(FreeEntry));
+  CHECK(pair.set.bytes() == chained + 1000 * (sizeof(FreeEntry) + 4 * sizeof(void*)));
   CHECK(pair.same());
+  CHECK(pair.same_bound(kSize));
+  CHECK(pair.same_bound(kSize - 512));
   const FreeEntry larger = pair.fresh(kSize + 512, 1 << 20, 0);
   pair.insert(larger);
   CHECK(pair.same_bound(kSize + 512));

@@ -305,3 +305,14 @@ TEST_CASE("in 2.8 to 2.12 the end of its events does not lower active_bytes") {
     CHECK(stats->active_bytes.current == (by_size ? 64 : 4096 + 1 + 64));
   }
 }
+
+TEST_CASE("a pinned request of exactly the threshold is rounded") {
+  for (const char* option :
+       {"pinned_max_round_threshold_mb:100", "pinned_max_cached_size_mb:100"}) {
+    for (const char* version : {"2.13", "2.15"}) {
+      const std::string list = "host_alloc a 100MiB\nhost_alloc b 104857601\n";
+      CHECK(block_sizes(run_list(list, version, option)) ==
+            std::vector<uint64_t>{128 * kMiB, 104857601});
+    }
+  }
+}

@@ -12,7 +12,6 @@ namespace {
 OomFacts facts() {
   OomFacts f;
   f.requested = 30 * kMiB - 100;
-  f.rounded = 30 * kMiB;
   f.segment = 30 * kMiB;
   f.device_free = 10 * kMiB;
   f.device_total = 8 * kGiB;

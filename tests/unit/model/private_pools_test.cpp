@@ -221,3 +221,54 @@ TEST_CASE("a pool for out-of-memory whose scope is open gets a user from the sea
   CHECK(d.allocator.release_pool({0, 1}));
   CHECK_FALSE(d.allocator.release_pool({0, 1}));
 }
+
+TEST_CASE("a small request that found no memory is served from the small blocks of such a pool") {
+  for (const char* version : {"2.8", "2.10", "2.15"}) {
+    Device d("", version, 40);
+    REQUIRE(d.allocator.create_pool({0, 4}, {true, false}));
+    const MallocResult spare = d.in_pool({0, 4}, kMiB);
+    REQUIRE(spare.ok());
+    d.allocator.free(spare.address);
+    REQUIRE(d.allocator.malloc(38 * kMiB).ok());
+    CHECK(d.allocator.malloc(kMiB).address == spare.address);
+  }
+}
+
+// Up to 2.9 the option decides whether half a MiB is split off, later whether blocks are
+// expandable.
+TEST_CASE("what is split off a block of such a pool") {
+  for (const char* version : {"2.8", "2.9", "2.10", "2.15"}) {
+    INFO(version);
+    Device d("", version, 100);
+    REQUIRE(d.allocator.create_pool({0, 4}, {true, false}));
+    const MallocResult spare = d.in_pool({0, 4}, 40 * kMiB);
+    d.allocator.free(spare.address);
+    d.allocator.set_config(parse_config("expandable_segments:True", d.profile).value());
+    REQUIRE(d.allocator.malloc(60 * kMiB).ok());
+    const MallocResult found = d.allocator.malloc(40 * kMiB - kMiB / 2);
+    REQUIRE(found.address == spare.address);
+    CHECK(found.block_size == 40 * kMiB - (d.profile.minor < 10 ? kMiB / 2 : 0));
+  }
+}
+
+TEST_CASE("a refusal that is taken back was none") {
+  Device d("", "2.15", 40);
+  CHECK(d.allocator.malloc(50 * kMiB).outcome == MallocOutcome::kOutOfMemory);
+  CHECK(d.allocator.stats().num_ooms == 1);
+  d.allocator.retract_oom();
+  CHECK(d.allocator.stats().num_ooms == 0);
+}
+
+TEST_CASE("a flush of one private pool leaves what waits elsewhere") {
+  Device d("", "2.15");
+  const MallocResult waits = d.allocator.malloc(30 * kMiB);
+  REQUIRE(d.allocator.free_pending(waits.block) == FreeOutcome::kPending);
+  const MallocResult mine = d.in_pool({0, 1}, 30 * kMiB);
+  REQUIRE(d.allocator.free_pending(mine.block) == FreeOutcome::kPending);
+  REQUIRE(d.allocator.release_pool({0, 1}));
+  d.allocator.empty_cache({0, 1});
+  CHECK(d.reserved() == 30 * kMiB);
+  CHECK(d.allocator.stats().active.all.current == 1);
+  d.allocator.empty_cache();
+  CHECK(d.reserved() == 0);
+}
