@@ -60,8 +60,8 @@ Words cut_words(std::string_view line) {
 
 std::optional<uint64_t> parse_number(std::string_view text) {
   uint64_t value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  const auto [end, error] = std::from_chars(text.begin(), text.end(), value);
+  if (error != std::errc{} || end != text.end()) return std::nullopt;
   return value;
 }
 

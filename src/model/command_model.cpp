@@ -73,7 +73,6 @@ class Model final : public ModelTarget {
         break;
       case MallocOutcome::kAssertion:
         reply.outcome = "error";
-        break;
     }
     if (reply.outcome == "oom") {
       reply.message = oom_message(on(device).last_oom(), profile_, config_, device);

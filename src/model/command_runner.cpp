@@ -39,7 +39,6 @@ class Runner {
         break;
       default:
         result.message = other(command);
-        break;
     }
     if (!result.message.empty() && result.outcome == "ok") result.outcome = "error";
     result.trace = target_.take_trace();

@@ -243,7 +243,6 @@ void HostAllocator::destroy(uint32_t index) {
   by_address_.erase(block.address);
   unused_.push_back(index);
   --pools_[block.pool].blocks;
-  decide_reserve();
   if (!block.reserved) {
     memory_.release(block.address, block.registered);
     ++held_.timed_frees;

@@ -93,13 +93,13 @@ std::span<const VersionProfile> version_profiles() { return kProfiles; }
 
 ProfileMatch find_version_profile(std::string_view text) {
   const ProfileMatch newest{&kProfiles.back(), false};
-  if (!text.starts_with("2.")) return newest;
+  constexpr std::string_view kMajor = "2.";
+  if (!text.starts_with(kMajor)) return newest;
+  text.remove_prefix(kMajor.size());
   int minor{};
-  const char* first = text.data() + 2;
-  const char* last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(first, last, minor);
+  const auto [end, error] = std::from_chars(text.begin(), text.end(), minor);
   if (error != std::errc{} || minor < 0 || minor > kNewestMinor) return newest;
-  if (end != last && *end != '.' && *end != '+' && *end != 'a' && *end != 'r') return newest;
+  if (end != text.end() && *end != '.' && *end != '+' && *end != 'a' && *end != 'r') return newest;
   return {&kProfiles[static_cast<size_t>(minor)], true};
 }
 
@@ -107,11 +107,10 @@ Result<ProfileMatch> asked_version_profile(std::string_view text) {
   const ProfileMatch match = find_version_profile(text);
   if (match.exact) return match;
   int major{};
-  const char* last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, major);
-  int minor = 0;
-  const bool has_minor = error == std::errc{} && end != last && *end == '.' &&
-                         std::from_chars(end + 1, last, minor).ec == std::errc{};
+  const auto [end, error] = std::from_chars(text.begin(), text.end(), major);
+  int minor{};
+  const bool has_minor = error == std::errc{} && end != text.end() && *end == '.' &&
+                         std::from_chars(end + 1, text.end(), minor).ec == std::errc{};
   const bool newer = major > 2 || (major == 2 && minor > kNewestMinor);
   if (has_minor && newer) return match;
   return Error{ErrorCode::kInvalidArgument, "no rules for torch '" + std::string(text) +

@@ -27,6 +27,22 @@ inline std::string at(const Block& block, const char* text) {
 
 class InvariantCheck {
  public:
+  // What book_bytes() has to tell, added up part by part.
+  static size_t count_books(const CachingAllocator& a) {
+    size_t bytes = a.blocks_.bytes();
+    const auto add = [&](const auto& vector) {
+      bytes += vector.capacity() * sizeof(*vector.data());
+    };
+    add(a.arenas_);
+    add(a.ranges_);
+    for (const auto& pool : a.pools_) add(pool.arenas);
+    for (const auto& arena : a.arenas_) {
+      bytes += arena.free.bytes();
+      add(arena.unmapped);
+    }
+    return bytes;
+  }
+
   explicit InvariantCheck(const CachingAllocator& allocator) : a_(allocator) {}
 
   std::string run() {

@@ -575,6 +575,7 @@ TEST_CASE("the books tell what there is of each kind") {
       REQUIRE(d.allocator.malloc(512, stream).ok());
       REQUIRE(d.allocator.malloc(2 * kMiB, stream).ok());
     }
+    CHECK(d.allocator.book_bytes() == InvariantCheck::count_books(d.allocator));
     return d.allocator.book_bytes();
   };
   const size_t plain = books("", 128) - books("", 32);

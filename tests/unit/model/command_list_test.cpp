@@ -178,3 +178,10 @@ TEST_CASE("what creating a pool answers") {
   CHECK(result.results[2].outcome == "error");
   CHECK(result.results[2].message == "it->second->use_count > 0 INTERNAL ASSERT FAILED");
 }
+
+TEST_CASE("a name whose second request failed holds nothing") {
+  const ListResult result =
+      run_list("capacity 1GiB\nalloc a 10MiB\nfree a\nalloc a 9GiB\nfree a\n", "2.15");
+  CHECK(result.results[2].outcome == "oom");
+  CHECK(result.results[3].outcome == "skipped");
+}

@@ -268,6 +268,13 @@ TEST_CASE("a pinned block that was given back is nobody's, whoever has its place
   CHECK(allocator.free(other));
 }
 
+TEST_CASE("no host window holds more bytes than there are") {
+  SimulatedHostMemory memory;
+  CHECK_FALSE(memory.allocate(UINT64_MAX, false));
+  CHECK_FALSE(memory.allocate(UINT64_MAX - 4096, true));
+  CHECK(memory.take_calls().empty());
+}
+
 TEST_CASE("a pinned request of nothing has no address and no size") {
   const ListResult result = run_list("host_alloc a 0\n", "2.15");
   CHECK(result.results[0].outcome == "null");
