@@ -448,19 +448,14 @@ bool CachingAllocator::can_join(BlockIndex index, BlockIndex neighbour) const {
          other.mapped == blocks_[index].mapped;
 }
 
-// Joins `from` into `into` if they can be; bytes gained, or 0.
-uint64_t CachingAllocator::merge(BlockIndex into, BlockIndex from) {
-  if (!can_join(into, from)) return 0;
+// Joins `from`, which then is no block any more, into `into` if they can be.
+void CachingAllocator::merge(BlockIndex into, BlockIndex from) {
+  if (!can_join(into, from)) return;
   if (blocks_[from].mapped) {
     erase_free(from);
   } else {
     erase_unmapped(from);
   }
-  return absorb(into, from);
-}
-
-// The neighbour `from`, which is in no set, becomes part of `into`; bytes gained.
-uint64_t CachingAllocator::absorb(BlockIndex into, BlockIndex from) {
   Block& block = blocks_[into];
   const Block& gone = blocks_[from];
   if (block.previous == from) {
@@ -473,7 +468,6 @@ uint64_t CachingAllocator::absorb(BlockIndex into, BlockIndex from) {
   }
   block.size += gone.size;
   blocks_.destroy(from);
-  return gone.size;
 }
 
 PoolKind CachingAllocator::pool_kind(BlockIndex block) const {

@@ -342,8 +342,7 @@ class CachingAllocator {
     return neighbour != kNone && blocks_[neighbour].free ? neighbour : kNone;
   }
   bool can_join(BlockIndex index, BlockIndex neighbour) const;
-  uint64_t merge(BlockIndex into, BlockIndex from);
-  uint64_t absorb(BlockIndex into, BlockIndex from);
+  void merge(BlockIndex into, BlockIndex from);
 
   // Release (allocator_release.cpp)
   void collect_garbage();

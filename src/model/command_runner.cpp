@@ -48,7 +48,7 @@ class Runner {
 
  private:
   void alloc(const Command& command, CommandResult& result) {
-    const uint64_t stream = command.stream.value_or(0);
+    const uint64_t stream = *command.stream;
     const AllocReply reply = is_host_command(command.kind)
                                  ? target_.host().alloc(command.device, command.size, stream)
                                  : target_.alloc(command.device, command.size, stream);
@@ -90,11 +90,11 @@ class Runner {
   }
 
   std::string use(const Command& c, uint64_t address) {
-    const uint64_t stream = c.stream.value_or(0);
     if (c.kind == CommandKind::kFree) return target_.free(c.device, address);
     if (c.kind == CommandKind::kHostFree) return target_.host().free(address);
-    if (c.kind == CommandKind::kHostRecord) return target_.host().record(c.device, address, stream);
-    return target_.record_stream(c.device, address, stream);
+    if (c.kind == CommandKind::kHostRecord)
+      return target_.host().record(c.device, address, *c.stream);
+    return target_.record_stream(c.device, address, *c.stream);
   }
 
   std::string about_host(const Command& c) {

@@ -143,7 +143,7 @@ class Lexer : ConfigReader {
     Divisions state;
     while (++at_ < tokens_.size() && tokens_[at_] != "]") {
       const std::string key = tokens_[at_];
-      uint64_t divisions = 0;
+      uint64_t divisions{};
       if (ConfigFailure failure = list_value(divisions)) return failure;
       if (ConfigFailure failure =
               add_divisions(key, read_unsigned_long(key), divisions, state.last, state)) {

@@ -176,7 +176,7 @@ class Tokenizer : ConfigReader {
 
   ConfigFailure size_value(const std::string& key, uint64_t& bytes) {
     native_ = true;
-    uint64_t megabytes = 0;
+    uint64_t megabytes{};
     if (ConfigFailure failure = number_value(megabytes)) return failure;
     const uint64_t least = least_size();
     if (megabytes < least) {
@@ -190,7 +190,7 @@ class Tokenizer : ConfigReader {
   uint64_t least_size() const { return config_.large_segment_size / kMiB; }
 
   ConfigFailure large_segment() {
-    uint64_t megabytes = 0;
+    uint64_t megabytes{};
     if (ConfigFailure failure = number_value(megabytes)) return failure;
     if (megabytes <= 10) {
       return "CachingAllocator option large_segment_size_mb must be > 10 MB";
@@ -232,7 +232,7 @@ class Tokenizer : ConfigReader {
     Divisions state;
     while (++at_ < tokens_.size() && tokens_[at_] != "]") {
       const size_t key = at_;
-      uint64_t divisions = 0;
+      uint64_t divisions{};
       if (ConfigFailure failure = number_value(divisions)) return failure;
       if (divisions != 0 && !std::has_single_bit(divisions)) {
         return "For roundups, the divisions has to be power of 2 or 0 to disable roundup ";
@@ -266,7 +266,7 @@ class Tokenizer : ConfigReader {
   }
 
   ConfigFailure threads() {
-    uint64_t count = 0;
+    uint64_t count{};
     if (ConfigFailure failure = number_value(count)) return failure;
     const std::string got = ", got " + std::to_string(count);
     if (!std::has_single_bit(count)) {
@@ -291,7 +291,7 @@ class Tokenizer : ConfigReader {
   }
 
   ConfigFailure reserve_segment() {
-    uint64_t megabytes = 0;
+    uint64_t megabytes{};
     if (ConfigFailure failure = number_value(megabytes)) return failure;
     if (megabytes == 0) return "Pinned reserve segment size has to be greater than 0";
     config_.pinned_reserve_segment_size = megabytes * kMiB;
@@ -299,7 +299,7 @@ class Tokenizer : ConfigReader {
   }
 
   ConfigFailure pinned_limit(std::optional<uint64_t>& bytes) {
-    uint64_t megabytes = 0;
+    uint64_t megabytes{};
     if (ConfigFailure failure = number_value(megabytes)) return failure;
     bytes = megabytes * kMiB;
     return std::nullopt;

@@ -54,11 +54,9 @@ void PoolMap::grow() {
   const std::vector<Slot> old = std::exchange(slots_, {});
   bits_ = std::max(2, bits_ + 1);
   slots_.resize(slot_count() + static_cast<size_t>(max_lookups()));
-  slots_.back().distance = 0;  // ends every search; it is never an entry's place
   size_ = 0;
-  if (old.empty()) return;
-  for (auto slot = old.begin(); slot != old.end() - 1; ++slot) {
-    if (slot->distance != kNothing) settle(*slot);
+  for (const Slot& slot : old) {
+    if (slot.distance != kNothing) settle(slot);
   }
 }
 
@@ -69,11 +67,10 @@ bool PoolMap::contains(uint32_t index) const {
 
 // Those that lie behind, and not in their own slots, move up.
 void PoolMap::erase(uint32_t index) {
-  if (slots_.empty()) return;
-  const auto at = std::find_if(slots_.begin(), slots_.end() - 1, [&](const Slot& slot) {
+  const auto at = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) {
     return slot.distance != kNothing && slot.index == index;
   });
-  if (at == slots_.end() - 1) return;
+  if (at == slots_.end()) return;
   --size_;
   at->distance = kNothing;
   for (auto free = at; (free + 1)->distance > 0; ++free) {
@@ -85,9 +82,8 @@ void PoolMap::erase(uint32_t index) {
 
 std::vector<uint32_t> PoolMap::in_order() const {
   std::vector<uint32_t> order;
-  if (slots_.empty()) return order;
-  for (auto slot = slots_.begin(); slot != slots_.end() - 1; ++slot) {
-    if (slot->distance != kNothing) order.push_back(slot->index);
+  for (const Slot& slot : slots_) {
+    if (slot.distance != kNothing) order.push_back(slot.index);
   }
   return order;
 }

@@ -3,7 +3,8 @@
 // came and went, and on how large the map ever was.
 //
 // Robin Hood hashing over 2^bits slots, Fibonacci hashing, at most half full. An entry lies fewer
-// than max_lookups() slots behind its own; the slots behind the last are there for that.
+// than max_lookups() slots behind its own; the slots behind the last are there for that,
+// and one more that ends every search.
 //
 // Threads: callers lock. Pure.
 // Source of facts: c10/util/flat_hash_map.h, and runs of the released libraries.
@@ -28,11 +29,11 @@ class PoolMap {
   static constexpr int kNothing = -1;
   struct Slot {
     PoolId id;
-    uint32_t index = 0;
+    uint32_t index{};
     int distance = kNothing;  // from the slot of its own
   };
 
-  size_t slot_count() const { return bits_ == 0 ? 0 : size_t{1} << bits_; }
+  size_t slot_count() const { return size_t{1} << bits_; }
   int max_lookups() const;
   bool is_full() const { return (size_ + 1) * 2 > slot_count(); }
   void grow();
@@ -41,7 +42,7 @@ class PoolMap {
 
   std::vector<Slot> slots_;
   int bits_ = 0;
-  size_t size_ = 0;
+  size_t size_{};
 };
 
 }  // namespace fragscope::model

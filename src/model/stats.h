@@ -32,10 +32,6 @@ struct Stat {
     current -= static_cast<int64_t>(amount);
     freed += static_cast<int64_t>(amount);
   }
-  void change(int64_t amount) {
-    rise(static_cast<uint64_t>(std::max<int64_t>(amount, 0)));
-    fall(static_cast<uint64_t>(std::max<int64_t>(-amount, 0)));
-  }
   void reset_peak() { peak = current; }
   void reset_accumulated() { allocated = freed = 0; }
 };
@@ -54,10 +50,6 @@ struct PoolStat {
   void fall(PoolKind pool, uint64_t amount) {
     all.fall(amount);
     kind[static_cast<size_t>(pool)].fall(amount);
-  }
-  void change(PoolKind pool, int64_t amount) {
-    all.change(amount);
-    kind[static_cast<size_t>(pool)].change(amount);
   }
 };
 

@@ -13,11 +13,13 @@
 
 namespace fragscope::test {
 
-inline constexpr uint64_t kPoolWalks = 24;
+inline constexpr uint64_t kPoolWalks = 120;
 
 class PoolIds {
  public:
-  explicit PoolIds(Random& random) : random_(random), crowd_(random.below(256)) {}
+  // Every third crowd is around the last slot of a map, however large it is.
+  explicit PoolIds(Random& random)
+      : random_(random), crowd_(random.below(3) == 0 ? 255 : random.below(256)) {}
 
   model::PoolId next() {
     const bool graph = random_.chance(40);

@@ -548,3 +548,19 @@ TEST_CASE(
   CHECK(saturated_bytes(18446744073709551616.0) == UINT64_MAX);
   CHECK(saturated_bytes(9223372036854775808.0) == uint64_t{1} << 63);
 }
+
+TEST_CASE("of two shares for expandable segments the later one counts alone") {
+  const AllocatorConfig bytes =
+      config_of("expandable_segments_reserve:0.5,expandable_segments_reserve:4G", "2.15");
+  CHECK_FALSE(bytes.reserve_fraction);
+  CHECK(bytes.reserve_bytes == 4 * kGiB);
+  const AllocatorConfig share =
+      config_of("expandable_segments_reserve:4G,expandable_segments_reserve:0.5", "2.15");
+  CHECK_FALSE(share.reserve_bytes);
+  CHECK(share.reserve_fraction == 0.5);
+}
+
+TEST_CASE("the newest release with something behind it is no newer one") {
+  CHECK_FALSE(asked_version_profile(std::string(version_profiles().back().name) + "x").ok());
+  CHECK(asked_version_profile("2.99").ok());
+}

@@ -391,3 +391,24 @@ TEST_CASE("garbage collection ends where all that is old is one expandable block
     CHECK(machine.allocator.malloc(all + kMiB).outcome == MallocOutcome::kOutOfMemory);
   }
 }
+
+// Blocks of before were given back at call 0.
+TEST_CASE("garbage collection counts the age of what was put back from the first request on") {
+  Machine machine("garbage_collection_threshold:0.5", "2.15");
+  SegmentSnapshot old =
+      mapped(uint64_t{1} << 44, 30 * kMiB, BlockState::kInactive, PoolKind::kLarge);
+  old.is_expandable = false;
+  REQUIRE(machine.allocator.restore(std::vector<SegmentSnapshot>{old}));
+  CachingAllocator& allocator = machine.allocator;
+  REQUIRE(allocator.set_memory_fraction(0.0044));               // 288 MiB, of which half stay
+  const uint64_t young = allocator.malloc(50 * kMiB).address;   // call 1
+  const uint64_t middle = allocator.malloc(40 * kMiB).address;  // call 2
+  allocator.free(middle);
+  allocator.malloc(3 * kMiB, 7);   // calls 3 and
+  allocator.malloc(20 * kMiB, 7);  // 4
+  allocator.free(young);
+  const uint64_t before = allocator.reserved_bytes();
+  // Call 5: ages 5, 3 and 1. The one in the middle is of average age, too.
+  allocator.malloc(60 * kMiB);
+  CHECK(before - allocator.reserved_bytes() == 70 * kMiB - 60 * kMiB);
+}

@@ -537,6 +537,46 @@ TEST_CASE("S5: up to 2.4 the oversize release trips over the expandable block th
         (asserts ? "!block->expandable_segment_ INTERNAL ASSERT FAILED" : ""));
 }
 
+TEST_CASE("S5: up to 2.4 the oversize release trips over an expandable block that is enough") {
+  const std::string version = every_expandable_version();
+  Device d("max_split_size_mb:64,expandable_segments:True", version.c_str(), 150);
+  d.alloc("a", 100);
+  d.free("a");
+  d.allocator.set_config(
+      parse_config("max_split_size_mb:64,expandable_segments:False", d.profile).value());
+  const bool asserts = d.profile.minor < 5;
+  const MallocResult result = d.allocator.malloc(80 * kMiB);
+  CHECK(result.outcome == (asserts ? MallocOutcome::kAssertion : MallocOutcome::kAllocated));
+  CHECK(d.allocator.last_error() ==
+        (asserts ? "!block->expandable_segment_ INTERNAL ASSERT FAILED" : ""));
+}
+
+TEST_CASE("S5: up to 2.3 an odd request may miss what is enough by one byte") {
+  Device d("max_split_size_mb:64,roundup_power2_divisions:1", "2.3", 170);
+  d.alloc("a", 80);
+  d.alloc("b", 66);
+  d.free_all({"a", "b"});
+  CHECK(d.allocator.malloc(80 * kMiB + 1).ok());
+  CHECK(d.reserved() == 82);
+}
+
+// As in "requests that cached blocks serve make the others older", but 30 MiB and a byte are to go:
+// x is not enough, and all others are as old as the average of the rest.
+TEST_CASE("garbage collection goes on while a byte is missing") {
+  Device d("garbage_collection_threshold:0.5", every_version().c_str(), 1000);
+  REQUIRE(d.allocator.set_memory_fraction((100.0 * kMiB - 1.5) / (1000.0 * kMiB)));
+  for (const char* name : {"x", "y"}) d.alloc(name, 30);
+  d.alloc("h", 20);
+  d.free_all({"x", "h"});
+  for (int i = 0; i < 6; ++i) {
+    d.alloc("h", 20);
+    d.free("h");
+  }
+  d.free("y");
+  d.alloc("n", 40);
+  CHECK(d.reserved() == 40);
+}
+
 TEST_CASE("throw_on_cudamalloc_oom rejects what goes beyond the share, not what fills it") {
   Device d("throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.5", "2.15", 1000);
   d.allocator.set_memory_fraction(1.0);  // else the fraction is the limit
@@ -627,4 +667,19 @@ TEST_CASE("up to 2.3 one division leaves odd sizes, and one byte more than a MiB
   Device d("roundup_power2_divisions:1", "2.3");
   CHECK(d.allocator.malloc(19 * kMiB - 1).block_size == 19 * kMiB - 1);
   CHECK(d.allocator.malloc(19 * kMiB).block_size == 20 * kMiB);
+}
+
+// Its address space is never given back, so the range is kept, but not its block.
+TEST_CASE("the books keep of a range without a page in a pool that is gone the range alone") {
+  Device d("expandable_segments:True", every_expandable_version().c_str(), 100);
+  size_t first = 0;
+  for (int round = 0; round < 300; ++round) {
+    REQUIRE(d.allocator.begin_pool({0, 1}));
+    REQUIRE_FALSE(d.allocator.malloc(105 * kMiB).ok());
+    REQUIRE(d.allocator.end_pool({0, 1}));
+    REQUIRE(d.allocator.release_pool({0, 1}));
+    d.allocator.empty_cache();
+    if (round == 0) first = d.allocator.book_bytes();
+  }
+  CHECK(d.allocator.book_bytes() < first + 300 * 80);
 }

@@ -199,3 +199,13 @@ TEST_CASE("the largest small allocation goes back into its page") {
   CHECK(memory.allocate(kDevicePage) == *low + kDevicePage);
   CHECK(memory.allocate(512) == *low);
 }
+
+TEST_CASE("below the first allocation there is none") {
+  LocalCapacity book(64 * kMiB);
+  DeviceMemory memory(0, book);
+  CHECK_FALSE(memory.find(device_window(0)));
+  const auto address = memory.allocate(3 * kMiB);
+  CHECK_FALSE(memory.find(*address - 1));
+  CHECK_FALSE(memory.find(0));
+  CHECK(memory.find(*address)->address == *address);
+}

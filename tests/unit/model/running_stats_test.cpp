@@ -120,8 +120,12 @@ class Books {
     const int64_t bytes = 512 * (static_cast<int64_t>(random_.below(1001)) - 500);
     const int64_t count = static_cast<int64_t>(random_.below(4)) - 2;
     running_.change_splits(kind, bytes, count);
-    plain_.inactive_split.change(kind, count);
-    plain_.inactive_split_bytes.change(kind, bytes);
+    const auto change = [kind](PoolStat& stat, int64_t amount) {
+      if (amount < 0) return stat.fall(kind, static_cast<uint64_t>(-amount));
+      stat.rise(kind, static_cast<uint64_t>(amount));
+    };
+    change(plain_.inactive_split, count);
+    change(plain_.inactive_split_bytes, bytes);
   }
   void lessen_splits(PoolKind kind) {
     const uint64_t bytes = 512 * random_.below(1000);
