@@ -55,7 +55,6 @@ class Runner {
     result.id = list_.ids[command.id];
     result.outcome = reply.outcome;
     result.message = reply.message;
-    addresses_[command.id].reset();
     if (reply.outcome != "ok") return;
     addresses_[command.id] = reply.address;
     result.address = reply.address;

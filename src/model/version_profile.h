@@ -131,6 +131,8 @@ struct VersionProfile {
   bool has_host_pools = true;          // private pools, for graphs (2.12 on)
   bool host_pool_buckets = true;       // statistics by bucket are kept per pool (2.15)
   bool host_flush_ends_events = true;  // of private pools; fails over them in 2.13, 2.14
+
+  bool operator==(const VersionProfile&) const = default;
 };
 
 // All profiles, oldest first; the last one is the newest.

@@ -47,7 +47,9 @@ TEST_CASE("profiles are found by release") {
 TEST_CASE(
     "a profile that nobody filled in is the newest; only known and newer releases can be asked "
     "for") {
-  CHECK(VersionProfile{}.minor == version_profiles().back().minor);
+  VersionProfile fresh;
+  fresh.name = version_profiles().back().name;
+  CHECK(fresh == version_profiles().back());
   for (const char* release : {"2.0", "2.15", "2.6.1+cu124", "2.99", "3.0"}) {
     INFO(release);
     CHECK(asked_version_profile(release).ok());
