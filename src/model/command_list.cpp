@@ -356,6 +356,16 @@ std::string fraction_text(double fraction) {
 std::string format_command(const Command& command, const CommandList& list) {
   std::string line(command_word(command.kind));
   switch (command.kind) {
+    case CommandKind::kEmptyCache:
+    case CommandKind::kBeginCapture:
+    case CommandKind::kEndCapture:
+    case CommandKind::kResetPeakStats:
+    case CommandKind::kResetAccumulatedStats:
+    case CommandKind::kHostEmptyCache:
+    case CommandKind::kHostBackground:
+    case CommandKind::kHostResetPeakStats:
+    case CommandKind::kHostResetAccumulatedStats:
+      break;  // nothing behind the word
     case CommandKind::kAlloc:
     case CommandKind::kHostAlloc:
       line += " " + list.ids[command.id] + " " + std::to_string(command.size);
@@ -396,17 +406,6 @@ std::string format_command(const Command& command, const CommandList& list) {
       break;
     case CommandKind::kRestore:
       line += " " + list.checkpoints[command.checkpoint];
-      break;
-    case CommandKind::kEmptyCache:
-    case CommandKind::kBeginCapture:
-    case CommandKind::kEndCapture:
-    case CommandKind::kResetPeakStats:
-    case CommandKind::kResetAccumulatedStats:
-    case CommandKind::kHostEmptyCache:
-    case CommandKind::kHostBackground:
-    case CommandKind::kHostResetPeakStats:
-    case CommandKind::kHostResetAccumulatedStats:
-      return line;
   }
   return line;
 }

@@ -6,12 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
-#include "model/caching_allocator.h"
 #include "model/rounding.h"
-#include "model/simulated_segments.h"
-#include "tests/support/catch.h"
-#include "tests/support/invariants.h"
+#include "tests/support/allocator_device.h"
 
 using namespace fragscope;
 using namespace fragscope::model;
@@ -28,53 +24,6 @@ class DescendingSegments final : public SegmentProvider {
  private:
   uint64_t next_ = 1ull << 45;
 };
-
-struct Device {
-  explicit Device(const char* settings, const char* version, uint64_t mib = 1 << 20)
-      : capacity(mib * kMiB),
-        memory(0, capacity),
-        segments(memory, capacity, mib * kMiB),
-        profile(version_profile(version)),
-        allocator(parse_config(settings, profile).value(), profile, segments) {}
-
-  uint64_t alloc(const std::string& name, double mib, uint64_t stream = 0) {
-    const auto result = allocator.malloc(static_cast<uint64_t>(mib * kMiB), stream);
-    REQUIRE(check_invariants(allocator).empty());
-    if (!result.ok()) return 0;
-    at[name] = result.address;
-    return result.block_size;
-  }
-  void free(const std::string& name) {
-    REQUIRE(allocator.free(at.at(name)) != FreeOutcome::kUnknown);
-    at.erase(name);
-    REQUIRE(check_invariants(allocator).empty());
-  }
-  void free_all(const std::vector<std::string>& names) {
-    for (const auto& name : names) free(name);
-  }
-  double reserved() const {
-    return static_cast<double>(allocator.stats().reserved_bytes.all.current) / kMiB;
-  }
-  double allocated() const {
-    return static_cast<double>(allocator.stats().allocated_bytes.all.current) / kMiB;
-  }
-
-  LocalCapacity capacity;
-  DeviceMemory memory;
-  SimulatedSegments segments;
-  const VersionProfile& profile;
-  CachingAllocator allocator;
-  std::map<std::string, uint64_t> at;
-};
-
-std::string every_version() {
-  return GENERATE("2.0", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "2.7", "2.8", "2.9", "2.10",
-                  "2.11", "2.12", "2.13", "2.14", "2.15");
-}
-
-std::string every_expandable_version() {
-  return GENERATE("2.1", "2.4", "2.5", "2.6", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13", "2.15");
-}
 
 }  // namespace
 
@@ -176,15 +125,8 @@ TEST_CASE("requests that cached blocks serve make the others older") {
   const std::string version = every_version();
   Device d("garbage_collection_threshold:0.5", version.c_str(), 1000);
   REQUIRE(d.allocator.set_memory_fraction(0.1));
-  for (const char* name : {"x", "y"}) d.alloc(name, 30);
-  d.alloc("h", 20);
-  d.free_all({"x", "h"});
-  for (int i = 0; i < 6; ++i) {
-    d.alloc("h", 20);
-    d.free("h");
-  }
-  d.free("y");
-  // 80 of at most 50: 30 are to go. Ages 7, 1 and 1, so x alone is of average age, and is enough.
+  age_blocks(d);
+  // 80 of at most 50: 30 are to go. x alone is of average age, and is enough.
   d.alloc("n", 40);
   CHECK(d.reserved() == 90);
 }
@@ -511,175 +453,7 @@ TEST_CASE("divisions whose step vanishes round to the next power of two") {
   CHECK(round_request(4096, config, profile) == 4096);
 }
 
-TEST_CASE("S5: the oversize release ends with the block that makes it enough") {
-  Device d("max_split_size_mb:64", every_version().c_str(), 300);
-  d.alloc("a", 130);
-  d.alloc("b", 70);
-  d.alloc("c", 66);
-  d.free_all({"a", "b", "c"});
-  CHECK(d.alloc("x", 200) == 200 * kMiB);  // 130 + 70
-  CHECK(d.reserved() == 266);
-  CHECK(d.allocator.stats().num_alloc_retries == 0);
-}
-
-TEST_CASE("S5: up to 2.4 the oversize release trips over the expandable block that it has chosen") {
-  const std::string version = every_expandable_version();
-  Device d("max_split_size_mb:64,expandable_segments:True", version.c_str(), 400);
-  d.alloc("a", 100);
-  d.alloc("b", 90);
-  d.free_all({"a", "b"});
-  d.allocator.set_config(
-      parse_config("max_split_size_mb:64,expandable_segments:False", d.profile).value());
-  const bool asserts = d.profile.minor < 5;
-  const MallocResult result = d.allocator.malloc(240 * kMiB);
-  CHECK(result.outcome == (asserts ? MallocOutcome::kAssertion : MallocOutcome::kAllocated));
-  CHECK(d.allocator.last_error() ==
-        (asserts ? "!block->expandable_segment_ INTERNAL ASSERT FAILED" : ""));
-}
-
-TEST_CASE("S5: up to 2.4 the oversize release trips over an expandable block that is enough") {
-  const std::string version = every_expandable_version();
-  Device d("max_split_size_mb:64,expandable_segments:True", version.c_str(), 150);
-  d.alloc("a", 100);
-  d.free("a");
-  d.allocator.set_config(
-      parse_config("max_split_size_mb:64,expandable_segments:False", d.profile).value());
-  const bool asserts = d.profile.minor < 5;
-  const MallocResult result = d.allocator.malloc(80 * kMiB);
-  CHECK(result.outcome == (asserts ? MallocOutcome::kAssertion : MallocOutcome::kAllocated));
-  CHECK(d.allocator.last_error() ==
-        (asserts ? "!block->expandable_segment_ INTERNAL ASSERT FAILED" : ""));
-}
-
-TEST_CASE("S5: up to 2.3 an odd request may miss what is enough by one byte") {
-  Device d("max_split_size_mb:64,roundup_power2_divisions:1", "2.3", 170);
-  d.alloc("a", 80);
-  d.alloc("b", 66);
-  d.free_all({"a", "b"});
-  CHECK(d.allocator.malloc(80 * kMiB + 1).ok());
-  CHECK(d.reserved() == 82);
-}
-
 // As in "requests that cached blocks serve make the others older", but 30 MiB and a byte are to go:
 // x is not enough, and all others are as old as the average of the rest.
-TEST_CASE("garbage collection goes on while a byte is missing") {
-  Device d("garbage_collection_threshold:0.5", every_version().c_str(), 1000);
-  REQUIRE(d.allocator.set_memory_fraction((100.0 * kMiB - 1.5) / (1000.0 * kMiB)));
-  for (const char* name : {"x", "y"}) d.alloc(name, 30);
-  d.alloc("h", 20);
-  d.free_all({"x", "h"});
-  for (int i = 0; i < 6; ++i) {
-    d.alloc("h", 20);
-    d.free("h");
-  }
-  d.free("y");
-  d.alloc("n", 40);
-  CHECK(d.reserved() == 40);
-}
-
-TEST_CASE("throw_on_cudamalloc_oom rejects what goes beyond the share, not what fills it") {
-  Device d("throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.5", "2.15", 1000);
-  d.allocator.set_memory_fraction(1.0);  // else the fraction is the limit
-  CHECK(d.alloc("a", 300) == 300 * kMiB);
-  CHECK(d.alloc("b", 200) == 200 * kMiB);
-  CHECK(d.allocator.malloc(512).outcome == MallocOutcome::kRejected);
-}
-
-TEST_CASE("a share that is wanted in whole is no garbage") {
-  Device d("garbage_collection_threshold:0.5", "2.15", 1000);
-  REQUIRE(d.allocator.set_memory_fraction(0.2));
-  d.alloc("a", 60);
-  d.alloc("b", 40);
-  d.free_all({"a", "b"});
-  CHECK(d.alloc("c", 70) == 70 * kMiB);  // 100 of 100 until here
-  CHECK(d.reserved() == 170);
-}
-
 // Entry 15 of the table is all from 32 GiB on.
-TEST_CASE("the last division is that of every larger request") {
-  const VersionProfile& profile = version_profile("2.15");
-  const auto config = parse_config("roundup_power2_divisions:[16384:1,32768:4]", profile);
-  REQUIRE(config.ok());
-  for (const uint64_t power : {kGiB << 5, kGiB << 6, kGiB << 9}) {
-    CHECK(round_request(power + 1, config.value(), profile) == power + power / 4);
-  }
-  CHECK(round_request((kGiB << 4) + 1, config.value(), profile) == (kGiB << 4) + 512);
-}
-
-TEST_CASE("the books tell what there is of each kind") {
-  // Each stream has two arenas once it has used both pools, and with expandable segments a range
-  // and an unmapped block in each. Powers of two: no vector has more room than it needs.
-  const auto books = [](const char* settings, uint64_t streams) {
-    Device d(settings, "2.15", 1 << 12);
-    for (uint64_t stream = 0; stream < streams; ++stream) {
-      REQUIRE(d.allocator.malloc(512, stream).ok());
-      REQUIRE(d.allocator.malloc(2 * kMiB, stream).ok());
-    }
-    CHECK(d.allocator.book_bytes() == InvariantCheck::count_books(d.allocator));
-    return d.allocator.book_bytes();
-  };
-  const size_t plain = books("", 128) - books("", 32);
-  const size_t expandable =
-      books("expandable_segments:True", 128) - books("expandable_segments:True", 32);
-  // 192 more arenas of at least a free set with the heads of a power, named by their pools; twice
-  // as many blocks of 48 bytes. Ranges and unmapped blocks come on top.
-  constexpr size_t kArena = sizeof(FreeSet) + 16;
-  CHECK(plain > 192 * (kArena + 32 + 4) + 384 * 48);
-  CHECK(plain < 192 * (2 * kArena + 64 + 8) + 384 * 64);
-  CHECK(expandable > plain + 192 * (24 + 4) + 192 * 4);
-}
-
-TEST_CASE("the books do not grow with expandable pools that come and go") {
-  Device d("expandable_segments:True", every_expandable_version().c_str());
-  size_t first = 0;
-  for (int round = 0; round < 300; ++round) {
-    REQUIRE(d.allocator.begin_pool({0, 1}));
-    const uint64_t address = d.allocator.malloc(30 * kMiB).address;
-    REQUIRE(d.allocator.end_pool({0, 1}));
-    d.allocator.free(address);
-    REQUIRE(d.allocator.release_pool({0, 1}));
-    d.allocator.empty_cache();
-    REQUIRE(check_invariants(d.allocator).empty());
-    if (round == 0) first = d.allocator.book_bytes();
-  }
-  CHECK(d.allocator.book_bytes() == first);
-}
-
-TEST_CASE("a flush gives back all that still waits, however many have come and gone") {
-  Device d("", "2.15");
-  std::vector<BlockIndex> waiting;
-  for (int i = 0; i < 300; ++i) {
-    const BlockIndex block = d.allocator.malloc(30 * kMiB).block;
-    CHECK(d.allocator.free_pending(block) == FreeOutcome::kPending);
-    waiting.push_back(block);
-    if (i % 4 == 0) continue;
-    CHECK(d.allocator.complete_block(block, d.allocator.blocks().generation(block)));
-    waiting.pop_back();
-  }
-  d.allocator.process_events();
-  CHECK(d.allocator.stats().active.all.current == static_cast<int64_t>(waiting.size()));
-  d.allocator.empty_cache();
-  CHECK(d.reserved() == 0);
-  CHECK_FALSE(d.allocator.events_outstanding());
-}
-
-TEST_CASE("up to 2.3 one division leaves odd sizes, and one byte more than a MiB is split off") {
-  Device d("roundup_power2_divisions:1", "2.3");
-  CHECK(d.allocator.malloc(19 * kMiB - 1).block_size == 19 * kMiB - 1);
-  CHECK(d.allocator.malloc(19 * kMiB).block_size == 20 * kMiB);
-}
-
 // Its address space is never given back, so the range is kept, but not its block.
-TEST_CASE("the books keep of a range without a page in a pool that is gone the range alone") {
-  Device d("expandable_segments:True", every_expandable_version().c_str(), 100);
-  size_t first = 0;
-  for (int round = 0; round < 300; ++round) {
-    REQUIRE(d.allocator.begin_pool({0, 1}));
-    REQUIRE_FALSE(d.allocator.malloc(105 * kMiB).ok());
-    REQUIRE(d.allocator.end_pool({0, 1}));
-    REQUIRE(d.allocator.release_pool({0, 1}));
-    d.allocator.empty_cache();
-    if (round == 0) first = d.allocator.book_bytes();
-  }
-  CHECK(d.allocator.book_bytes() < first + 300 * 80);
-}
